@@ -133,7 +133,7 @@ def unwritable(path: object, error: Exception, todo: str) -> CannotError:
     return CannotError(f"{path} cannot be written", why=reason(error), todo=todo)
 
 
-_OTHER_DISK = "choose another disk: overnight --home DIR"
+_OTHER_DISK = "choose another disk with --home DIR"
 # Why, and what to do.
 _OWN = {
     errno.EMFILE: ("this process has too many open files", "raise the limit: ulimit -n 65536"),

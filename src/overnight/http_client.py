@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overnight import errors
-from overnight.model import addresses
+from overnight.model import addresses, secrets
 
 if TYPE_CHECKING:
     import ssl
@@ -57,7 +57,7 @@ class RefusedError(errors.CannotError):
                 todo=self._text("todo", "read the log of the server"),
             )
         else:
-            target = addresses.without_user(response.headers.get("location", "elsewhere"))[:200]
+            target = secrets.mask_url(response.headers.get("location", "elsewhere"))[:200]
             super().__init__(
                 f"the server redirects to {target}",
                 why="overnight does not follow redirects: they could send the credential elsewhere",
@@ -98,7 +98,7 @@ class _NoAnswerError(_BrokenError):
 
 
 def _away(what: str, why: str, todo: str = "") -> ServerAwayError:
-    return ServerAwayError(what, why=why, todo=todo or "check the URL, and that overnight serve runs there")  # fmt: skip
+    return ServerAwayError(what, why=why, todo=todo or "check the URL, and that `overnight serve` runs there")  # fmt: skip
 
 
 class Client(contextlib.AbstractContextManager["Client"]):

@@ -147,8 +147,8 @@ def test_a_stale_claim_can_be_renewed_as_its_problem_says(world: World) -> None:
     ]
     with pytest.raises(pool_errors.LeaseCapError, match="any further") as caught:
         world.plane.renew(grant.claim.id, 60)
-    step = "overnight pool update ci --set lease_max_seconds=172800, then"
-    assert f"{step} overnight pool renew {grant.claim.id}" in problem.todo
+    step = "`overnight pool update ci --set lease_max_seconds=172800`, then"
+    assert f"{step} `overnight pool renew {grant.claim.id}`" in problem.todo
     assert step in caught.value.todo
     world.plane.update("ci", lease_max_seconds=172_800)
     assert world.plane.renew(grant.claim.id, 60).stale_us is None

@@ -35,7 +35,7 @@ def missed(world: World, **request: Any) -> str:
     with pytest.raises(pool_errors.PoolError) as caught:
         world.plane.acquire("ci", **request)
     _, _, name = caught.value.todo.partition("overnight pool explain ")
-    return name
+    return name.removesuffix("`")
 
 
 def events(world: World, kind: str) -> list[PoolEvent]:

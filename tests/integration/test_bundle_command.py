@@ -74,7 +74,9 @@ def test_create_and_open_as_text(home, folder, capsys) -> None:
     assert "--all-recurrences" in output
     assert "wrote r.overnight" in output
     assert run(home, "open", "r.overnight") == 0
-    assert f"overnight --home r events {EVENT}" in capsys.readouterr().out
+    assert (
+        f"overnight --home {pathlib.Path('r').absolute()} events {EVENT}" in capsys.readouterr().out
+    )
     assert cli.main(["--home", "r", "events", EVENT]) == 0
     assert cli.main(["--home", "r", "flame", "-b", "2026-11-15", "-e", "2026-11-16"]) == 0
 
@@ -109,7 +111,7 @@ def test_a_home_is_never_overwritten(home, folder, capsys) -> None:
 
 def test_an_empty_home_is_an_error(tmp_path, capsys) -> None:
     assert run(tmp_path / "nothing", "create", "--event", EVENT) == 3
-    assert "overnight events" in capsys.readouterr().err
+    assert " events   lists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -154,4 +154,4 @@ def test_an_empty_home_names_the_command_to_fill_it(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--home", str(tmp_path), "heatmap"]) == 3
-    assert "overnight record" in capsys.readouterr().err
+    assert " record`" in capsys.readouterr().err

@@ -248,5 +248,5 @@ def test_without_a_recording_the_error_names_the_command_to_run(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--home", str(tmp_path), "diagnose"]) == 3
-    assert "overnight record" in capsys.readouterr().err
+    assert " record --for 12h`" in capsys.readouterr().err
     assert cli.main(["--home", str(tmp_path), "diagnose", "--event", "x"]) == 3

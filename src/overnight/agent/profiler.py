@@ -120,7 +120,7 @@ def lock_spool(folder: pathlib.Path) -> Iterator[None]:
             raise errors.CannotError(
                 f"another recording is already writing to {folder}",
                 why=f"process {owner} holds the lock",
-                todo=f"stop it (kill {owner}), or record elsewhere: overnight --home DIR record",
+                todo=f"stop it (kill {owner}), or record elsewhere: `overnight --home DIR record`",
             ) from error
         with contextlib.suppress(OSError):  # the owner is only for the error above
             os.ftruncate(descriptor, 0)

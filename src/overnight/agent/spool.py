@@ -92,7 +92,7 @@ class Spool:
             raise errors.MissingPermissionError(
                 f"cannot write to {folder}",
                 why=str(error),
-                todo="choose a folder you may write to: overnight --home DIR record",
+                todo="choose a folder you may write to: `overnight --home DIR record`",
             ) from error
 
     def segments(self) -> tuple[Segment, ...]:

@@ -242,7 +242,7 @@ class TaskRunner:
             return task_config.Command(argv, seconds + 120)
         if kind is TaskKind.LOAD:
             if "profile" in given.fields and self._own is None:
-                raise RefusedError("a profile is a file of the machine that overnight run runs on")
+                raise RefusedError("a profile is a file of the machine that runs the plan")
             argv = (*cli, "-O", "json", given.text("workload", form=WORD), *options)
             return task_config.Command(argv, seconds + 300)
         if self._records_stacks:

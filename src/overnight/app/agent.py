@@ -98,7 +98,7 @@ def run(
             raise errors.UsageError(
                 "this host is not enrolled, and no token was given",
                 why="a host enrols with a single-use token of its server",
-                todo="on the server: overnight token create --role agent; here: overnight agent --token-file FILE",
+                todo="on the server: `overnight token create --role agent`; here: `overnight agent --token-file FILE`",
             )
         supervisor = Supervisor(options, log)
         supervisor.start()
@@ -118,7 +118,7 @@ def _locked(path: pathlib.Path) -> Iterator[None]:
             raise errors.CannotError(
                 "another agent runs with this data home",
                 why=f"it holds {path}",
-                todo="stop it, or choose another data home: overnight --home DIR agent",
+                todo="stop it, or choose another data home: `overnight --home DIR agent`",
             ) from error
         yield
     finally:

@@ -93,7 +93,7 @@ def write_audit(home: pathlib.Path, root: pathlib.Path = sources.ROOT) -> None:
             raise errors.CannotError(
                 "the audit is not sent",
                 why=f"it exceeds {uplink.MAX_AUDIT_BYTES >> 10} KiB",
-                todo="overnight audit on this host",
+                todo="run `overnight audit` on this host",
             )
     except errors.CannotError as error:
         sys.stderr.write(f"{error.what}: {error.why}\n")

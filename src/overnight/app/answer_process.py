@@ -127,7 +127,7 @@ def _failed(what: str, why: str) -> FailedError:
     return FailedError(
         f"the {what} could not be answered",
         why=why,
-        todo="ask about less: a shorter time, or fetch the window and run overnight diagnose on it",
+        todo="ask about less: a shorter time, or fetch the window and run `overnight diagnose` on it",
     )
 
 
@@ -161,7 +161,7 @@ def _diagnose(given: dict[str, Any]) -> bytes:
     import rich.console
 
     text = io.StringIO()
-    rich.console.Console(file=text, width=100).print(result.render())
+    rich.console.Console(file=text, width=100).print(result.render(), crop=False)
     return printable(text.getvalue(), keep="\n").encode()  # names in it come from the host
 
 

@@ -262,7 +262,7 @@ def read_recorded(home: pathlib.Path, host: str, end_us: int) -> Report:
         raise errors.CannotError(
             f"memory cgroups of {host} are not recorded",
             why="the signal memory-cgroups has no reading in the day before",
-            todo="overnight record, or overnight agent, on the host",
+            todo="run `overnight record` or `overnight agent` on the host",
         )
     known = since_last_fall([sample for boot, sample in counted if boot == counted[-1][0]])
     _, tracked, in_use, dying = known[-1]

@@ -230,13 +230,13 @@ def _no_exposure(side: Side, per: str, hosts: tuple[Host, ...]) -> errors.Cannot
     todo = "choose a recorded time, or count per event: --per job.started"
     if per:
         why = f"it has no event {per}"
-        todo = f"add them: overnight event add --kind {per} --severity info --file FILE"
+        todo = f"add them: `overnight event add --kind {per} --severity info --file FILE`"
     elif side.label and not any(side.accepts({**host.labels, "host": host.name}) for host in hosts):
         name = side.label[0]
         values = sorted({host.labels[name] for host in hosts if name in host.labels})
         known = ", ".join(values[:MAX_NAMED]) + " …" * (len(values) > MAX_NAMED) or "none"
         why = f"no host has that label; values of {name}: {known}"
-        todo = f"label hosts: overnight event add --kind host.labels --host NAME --label {name}=VALUE; to compare labels of events: --per KIND"
+        todo = f"label hosts: `overnight event add --kind host.labels --host NAME --label {name}=VALUE`; to compare labels of events: --per KIND"
     return errors.CannotError(f"nothing to compare for {side.name}", why=why, todo=todo)
 
 

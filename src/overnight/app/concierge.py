@@ -126,7 +126,7 @@ class LocalBackend(Backend):
             raise errors.CannotError(
                 "an investigation cannot be started from here",
                 why="it runs for hours in the terminal that starts it",
-                todo="overnight run PLAN, or start it on a server: overnight mcp --server URL",
+                todo="`overnight run PLAN`, or start it on a server: `overnight mcp --server URL`",
             )
         given = guards.admit(self._use, self._person.rows, operation, given, self._by, only_ask=only_ask)  # fmt: skip
         result = operations.run(getattr(self._use, operation.area), operation, given, lambda: False)

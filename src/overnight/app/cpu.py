@@ -108,7 +108,7 @@ def read_cpu(request: Request, progress: Callable[[float], None] = lambda _: Non
         raise errors.CannotError(
             f"no CPU time is recorded from {span}",
             why=f"{'; '.join(reasons)}; the recording of {host} covers {covered}",
-            todo="choose -b and -e within the recording; overnight events lists its gaps",
+            todo="choose -b and -e within the recording; `overnight events` lists its gaps",
         )
     return Answer(request, event, history)
 

@@ -181,7 +181,7 @@ def _add_pending(recorded: completeness.Recording, case: cases.Case) -> complete
             count += name.start_ns // 1000 < case.window.end_us
     if not count or recorded.stacks is None:
         return recorded
-    why = f"{plural(count, 'raw segment')} not ingested: overnight store ingest"
+    why = f"{plural(count, 'raw segment')} not ingested: `overnight store ingest`"
     gap = (case.window.begin_us, case.window.end_us, why)
     stacks = dataclasses.replace(recorded.stacks, gaps=(*recorded.stacks.gaps, gap))
     return dataclasses.replace(recorded, stacks=stacks)

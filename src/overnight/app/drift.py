@@ -100,7 +100,7 @@ def compare(fleet: Fleet, request: Request) -> Drift:
         raise errors.CannotError(
             f"none of {plural(len(fleet.hosts), 'host')} has a snapshot",
             why="; ".join(fleet.problems) or "none were taken, or they are in another data home",
-            todo="run overnight snapshot on every host and copy each HOME/snapshots/HOST into one data home",
+            todo="run `overnight snapshot` on every host and copy each HOME/snapshots/HOST into one data home",
         )
     if request.unit:
         # Hosts whose snapshot does not show what runs belong to neither group.
@@ -143,7 +143,7 @@ def _choose(request: Request, fleet: Fleet) -> set[str]:
             raise errors.CannotError(
                 f"{request.unit} is active on no host",
                 why=f"none of {everywhere} has a snapshot that shows it running",
-                todo="check the name of the unit, and run overnight snapshot again on a host that runs it",
+                todo="check the name of the unit, and run `overnight snapshot` again on a host that runs it",
             )
         return active
     chosen = {
@@ -155,7 +155,7 @@ def _choose(request: Request, fleet: Fleet) -> set[str]:
         raise errors.CannotError(
             f"no host had {request.kind or 'a critical event'}",
             why=f"none of {everywhere} recorded such an event",
-            todo="name sick hosts with --sick HOST, or choose another --kind (overnight events lists them)",
+            todo="name sick hosts with --sick HOST, or choose another --kind (`overnight events` lists them)",
         )
     return chosen
 

@@ -201,7 +201,7 @@ def find_event(home: pathlib.Path, event_id: str, hosts: tuple[str, ...] | None 
         raise errors.UsageError(
             f"{event_id!r} matches {len(found)} events",
             why=", ".join([*found][:5]) + (", …" if len(found) > 5 else ""),
-            todo="write more of the id; overnight events lists the ids",
+            todo="write more of the id; `overnight events` lists the ids",
         )
     for event in found.values():
         return event
@@ -222,8 +222,8 @@ def resolve_hosts(home: pathlib.Path, hosts: tuple[str, ...] = ()) -> tuple[str,
     if not known:
         raise errors.CannotError(
             f"no signals are recorded under {home}",
-            why="overnight record, which records signals and events, has not run with this data home",
-            todo="overnight record --for 12h, overnight record --signals-only --for 10m, or overnight diagnose BUNDLE",
+            why="no recorder has run with this data home",
+            todo="`overnight record --for 12h`, `overnight record --signals-only --for 10m`, or `overnight diagnose BUNDLE`",
         )
     for name in hosts:
         if name not in known:

@@ -71,7 +71,7 @@ class Agents:
             raise errors.UnauthenticatedError(
                 "the credential is not valid",
                 why="it is unknown, or it was revoked",
-                todo="enrol the agent again with a new token: overnight token create --role agent",
+                todo="enrol the agent again with a new token: `overnight token create --role agent`",
             )
         return identity
 

@@ -206,7 +206,7 @@ def _cut(fleet: Fleet, request: KindRequest) -> Fleet:
         raise errors.UsageError(
             "--kind is missing",
             why="the question is about the rate of one kind of event",
-            todo="name it: --kind net.driver_reset; overnight events lists kinds",
+            todo="name it: --kind net.driver_reset; `overnight events` lists kinds",
         )
     hosts = questions.choose_hosts(fleet)
     recorded = questions.extent(hosts)

@@ -38,7 +38,7 @@ class WindowMissingError(errors.NotFoundError):
         super().__init__(
             f"the server does not hold the window of {event_id}",
             why=f"host {host} has not uploaded it, or retention removed it",
-            todo=f"ask the host for it: overnight bundle create --server URL --event {event_id}",
+            todo=f"ask the host for it: `overnight bundle create --server URL --event {event_id}`",
         )
 
 

@@ -366,5 +366,5 @@ def _close(ring: writer.Writer | None, file: logs.LogFile) -> None:
         raise errors.CannotError(
             f"cannot store {file.path}",
             why="the disk is full, or cannot be written",
-            todo="free disk space, or choose another disk: overnight --home DIR import FILE",
+            todo="free disk space, or choose another disk: `overnight --home DIR import FILE`",
         )

@@ -249,7 +249,7 @@ def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.C
         raise errors.CannotError(
             f"cannot store {path} in {home}",
             why=error.strerror or str(error),
-            todo="free disk space, or choose another disk: overnight --home DIR import FILE",
+            todo="free disk space, or choose another disk: `overnight --home DIR import FILE`",
         ) from error
     return Imported(
         path=str(path),

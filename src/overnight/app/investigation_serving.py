@@ -145,8 +145,8 @@ def admit(
     if plan.is_local:
         raise errors.UsageError(
             "a server does not carry out plans for its own machine",
-            why="provider local is the machine that overnight run runs on",
-            todo="overnight run PLAN without --server, on that machine",
+            why="provider local is the machine that runs the plan",
+            todo="run the plan on that machine, without --server",
         )
     owner = given.get("owner") or by.name
     reservation_serving.check_owner("investigation", owner, by)

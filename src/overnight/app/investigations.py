@@ -116,7 +116,7 @@ def parse_plan(text: str) -> Plan:
         raise errors.UsageError(
             "load.profile and report cannot be used here",
             why="they name files, and the plan did not come from one",
-            todo="leave them out, or run it where the files are: overnight run PLAN",
+            todo="leave them out, or run the plan on the machine that has the files",
         )
     return plan
 

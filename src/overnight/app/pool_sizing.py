@@ -94,7 +94,7 @@ def size_pool(
         raise errors.UsageError(
             "the demand is not known",
             why="sizing needs claims a minute and the warm-up time: given, or measured from a pool",
-            todo="overnight pool size --pool POOL, or --claims-per-minute 4 --warmup 90s",
+            todo="`overnight pool size --pool POOL`, or --claims-per-minute 4 --warmup 90s",
         )
     demand = sizes.Demand(
         rate, warm_up_s, request.interval_s, request.miss, burst, request.callers,
@@ -154,7 +154,7 @@ def measure_demand(where: pools.Pools, request: SizeRequest) -> MeasuredDemand:
             raise errors.CannotError(
                 f"the warm-up time of pool {pool.name} is not known",
                 why="none of its members has become ready within the retention time",
-                todo=f"use --warmup 90s, or fill the pool once: overnight pool replenish {pool.name}",
+                todo=f"use --warmup 90s, or fill the pool once: `overnight pool replenish {pool.name}`",
             )
         warm_up = measured.warm_up.mean
     burst = bursts.Burst(*request.burst) if request.burst else history.burst(measured)

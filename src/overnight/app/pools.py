@@ -318,7 +318,7 @@ class Pools:
                 raise errors.CannotError(
                     f"pool {details.pool.name} has no autoscale policy",
                     why="its size is set by hand",
-                    todo=f"try the defaults: overnight pool autoscale {name} --on --dry-run",
+                    todo=f"try the defaults: `overnight pool autoscale {name} --on --dry-run`",
                 )
             return AutoscaleReport(details, self.outlook(name, change))
         if not given and not on:

@@ -103,15 +103,15 @@ def choose_hosts(fleet: Fleet, names: Sequence[str] = ()) -> tuple[Host, ...]:
         raise errors.CannotError(
             "no hosts are recorded",
             why="; ".join(fleet.problems)
-            or "no agent has reported, or overnight record has not run with this data home",
-            todo="overnight record --for 12h, or name the control plane: --server URL",
+            or "no agent has reported, and no recorder has run with this data home",
+            todo="`overnight record --for 12h`, or name the control plane: --server URL",
         )
     for name in names:
         if name not in known:
             raise errors.CannotError(
                 f"no host {name!r} is recorded",
                 why=f"recorded hosts: {', '.join(known[:20])}" + " …" * (len(known) > 20),
-                todo="choose one of these; overnight hosts lists all",
+                todo="choose one of these; `overnight hosts` lists all",
             )
     return tuple(host for host in fleet.hosts if not names or host.name in names)
 

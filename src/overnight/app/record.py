@@ -280,12 +280,12 @@ def _choose(options: Options) -> tuple[str | None, str]:
     probe = events.probe(cpu.online())
     if not probe.cores:
         reason = next(iter(probe.refused.values()), "no core to sample")
-        why = f"no stack samples: perf_event_open was refused: {reason} (see overnight doctor)"
+        why = f"no stack samples: perf_event_open was refused: {reason} (see `overnight doctor`)"
         if wanted != "auto" or not options.signals:
             raise errors.MissingPermissionError(
                 f"the {wanted} recorder cannot sample stacks here",
                 why=why,
-                todo="run overnight doctor for the fix",
+                todo="run `overnight doctor` for the fix",
             )
         return None, why
     return ("native" if wanted == "auto" else wanted), ""

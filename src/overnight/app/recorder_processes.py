@@ -130,7 +130,7 @@ def _wait_for_start(recorder: Child) -> None:
     raise errors.RecordingError(
         "the flight recorder does not start",
         why=why,
-        todo="run overnight doctor, or record without it: --profiles-only",
+        todo="run `overnight doctor`, or record without it: --profiles-only",
     )
 
 

@@ -78,7 +78,7 @@ def clean() -> list[str]:
         raise errors.CannotError(
             "cannot undo what an earlier run left",
             why="; ".join(problems),
-            todo="undo it by hand, then overnight rehearse --clean",
+            todo="undo it by hand, then `overnight rehearse --clean`",
         )
     return cleaned
 

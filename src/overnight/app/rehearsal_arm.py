@@ -79,7 +79,7 @@ class Process:
             raise errors.CannotError(
                 f"rehearsal {plan.name} ended in arm {arm}",
                 why=lines[-1],
-                todo="see whether this host is too busy: overnight doctor",
+                todo="see whether this host is too busy: `overnight doctor`",
             )
         return ready.exists()
 

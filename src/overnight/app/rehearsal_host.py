@@ -123,7 +123,7 @@ def check_needs(needs: Collection[str]) -> None:
         raise errors.CannotError(
             "this rehearsal cannot run on this host",
             why="; ".join(dict.fromkeys(missing)),
-            todo="run it as root on a host of yours, or replay a recorded run: overnight rehearse zombies --replay",
+            todo="run it as root on a host of yours, or replay a recorded run: `overnight rehearse zombies --replay`",
         )
 
 

@@ -126,7 +126,7 @@ def run(
             raise errors.CannotError(
                 f"no recorded run of {chosen.name} is available",
                 why="this version ships none",
-                todo=f"record one as root: overnight rehearse {chosen.name} --bundle FILE",
+                todo=f"record one as root: `overnight rehearse {chosen.name} --bundle FILE`",
             )
         with show(f"{chosen.name} (recorded)") as on_progress:
             on_progress(rehearsal.Progress("replay"))

@@ -269,7 +269,7 @@ class Server:
                 raise errors.CannotError(
                     f"{host} does not upload the window: task {task_id} is {task.state}",
                     why=f"nothing changed for {times.format_duration(STALLED_SECONDS)}",
-                    todo=f"ask again later, the task continues; overnight hosts shows when {host} was last seen",
+                    todo=f"ask again later, the task continues; `overnight hosts` shows when {host} was last seen",
                 )
             time.sleep(POLL_SECONDS)
 
@@ -286,7 +286,7 @@ class Server:
         return errors.CannotError(
             error.what,
             why=f"it was last seen {seen}; the server holds {listed if held else 'no window of it'}",
-            todo=f"diagnose one of these: overnight diagnose {held[0].event}" if held and held[0].event
+            todo=f"diagnose one of these: `overnight diagnose {held[0].event}`" if held and held[0].event
             else "ask again when the host is back",
         )  # fmt: skip
 
@@ -298,7 +298,7 @@ def only_host(hosts: Sequence[str]) -> str:
     raise errors.UsageError(
         f"--server needs one host (got {len(named)})",
         why="a server has the evidence of many hosts",
-        todo="name it: --host NAME; overnight hosts lists them",
+        todo="name it: --host NAME; `overnight hosts` lists them",
     )
 
 

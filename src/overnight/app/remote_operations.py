@@ -112,7 +112,7 @@ def _publish(of: tuple[operations.Operation, ...]) -> Any:
 
 
 class RemotePools(Remote, _publish(operations.POOLS), pools.Pools):  # type: ignore[misc]  # a base made at run time
-    look = "overnight pool show POOL"
+    look = "overnight pool list"
 
 
 class RemoteClusters(Remote, _publish(operations.CLUSTERS), clusters.Clusters):  # type: ignore[misc]  # as above
@@ -221,7 +221,7 @@ class RemoteReservations(Remote, _publish(operations.RESERVATIONS), reservations
             try:
                 report: reservations.Report = self.show(reservation_id)
             except http_client.ServerAwayError as error:
-                error.todo += f"; the reservation goes on: overnight reservations show {reservation_id}"  # fmt: skip
+                error.todo += f"; the reservation goes on: `overnight reservations show {reservation_id}`"  # fmt: skip
                 raise
             for host in report.reservation.hosts:
                 progress(f"{host.name}: {host.detail or host.state}")

@@ -27,7 +27,7 @@ WORKLOAD, DUTY, GATE_SECONDS = "cpu", 0.6, 60
 TASK_SECONDS = GATE_SECONDS + 300
 POLL_SECONDS = 5.0
 GATE = "load-constancy"
-NOISE = "something else uses the cores: see overnight top on the host, then release it or wait"
+NOISE = "something else uses the cores: see `overnight top` on the host, then release it or wait"
 
 
 def open_fleet(database: engine.Database, home: pathlib.Path) -> fleet_context.Context:
@@ -115,7 +115,7 @@ def _run_there(fleet: fleet_context.Context, host: str) -> Check:
     try:
         task = asked.create(host, TaskKind.LOAD, arguments, by=BY, why="acceptance")
     except errors.NotFoundError:
-        return Check(GATE, CheckState.UNKNOWN, "no agent reports from this host", "start one: overnight reserve --agent")  # fmt: skip
+        return Check(GATE, CheckState.UNKNOWN, "no agent reports from this host", "start one: `overnight reserve --agent`")  # fmt: skip
     until = time.monotonic() + TASK_SECONDS
     while not task.state.is_final and time.monotonic() < until:
         time.sleep(POLL_SECONDS)

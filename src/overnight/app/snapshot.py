@@ -263,5 +263,5 @@ def load(file: pathlib.Path) -> Snapshot:
         raise errors.CannotError(
             f"{file} cannot be read as a snapshot",
             why=why or str(error),
-            todo="name two files written by overnight snapshot",
+            todo="name two files written by `overnight snapshot`",
         ) from error

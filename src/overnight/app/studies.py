@@ -120,6 +120,6 @@ def audit(host: str = "", root: pathlib.Path = sources.ROOT) -> dict[str, Any]:
         raise errors.CannotError(
             f"the units of {host} cannot be audited from here",
             why="without a server, only this machine is examined",
-            todo="overnight mcp --server URL, or overnight audit on the host",
+            todo="`overnight mcp --server URL`, or `overnight audit` on the host",
         )
     return audit.examine(root).as_json()

@@ -88,7 +88,7 @@ def _first_command(steps: Iterable[Step]) -> str:
 def without_event(gaps: Sequence[Gap]) -> Narrative:
     return Narrative(
         headline="No cause found: no event of severity warning or critical was recorded",
-        root_cause="There is nothing to explain. For a less serious event, name its ID: overnight events lists them.",
+        root_cause="There is nothing to explain. For a less serious event, name its ID: `overnight events` lists them.",
         todo="Keep the recorder running until an event occurs.",
         todo_command=RECORD,
         missing=_missing(gaps) if gaps else "",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from overnight.database import engine
 
 KNOWN_SECONDS = 600.0  # longer than the interval of reports
-ASK = "ask an administrator: overnight token create --role agent --host NAME"
+ASK = "ask an administrator: `overnight token create --role agent --host NAME`"
 
 
 class Agents:

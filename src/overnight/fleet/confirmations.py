@@ -192,7 +192,7 @@ def _check_person(by: Principal) -> None:
         raise errors.NotAllowedError(
             "an assistant cannot decide requests, or read their codes",
             why=f"{by.name} is the credential of an assistant",
-            todo="a person runs overnight confirmations with a credential of their own",
+            todo="a person runs `overnight confirmations` with a credential of their own",
         )
 
 

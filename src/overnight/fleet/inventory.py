@@ -61,7 +61,7 @@ class Inventory:
             raise errors.NotFoundError(
                 f"host {name} has not reported an audit",
                 why="its agent is older than the server or was just started, or the host has no systemd units",
-                todo=f"run overnight audit on {name}, or ask again in an hour",
+                todo=f"run `overnight audit` on {name}, or ask again in an hour",
             )
         return found
 
@@ -85,7 +85,9 @@ class Inventory:
         with self._database.read() as connection:
             found = event_rows.find(connection, printable(text), printable(host))
         if not found:
-            context.refuse_unknown("event", text, "list the ids of stored events: overnight events")
+            context.refuse_unknown(
+                "event", text, "list the ids of stored events: `overnight events`"
+            )
         if len(found) > 1:
             raise errors.UsageError(
                 f"{printable(text, limit=80)!r} matches several events",

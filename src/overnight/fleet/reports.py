@@ -92,7 +92,7 @@ def _count(limits: context.Limits, host: Any, events: int, now_us: int) -> dict[
         raise errors.QuotaError(
             f"host {host.name} sent more than {limits.events_a_day} events today",
             why="events are limited, so that one host cannot fill the database",
-            todo=f"find what repeats: overnight events --host {host.name}; raise its threshold on the host",
+            todo=f"find what repeats: `overnight events --host {host.name}`; raise its threshold on the host",
         )
     return {"day": day, "day_events": count}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from overnight.database import engine
 
 MAX_PIECE = 1 << 20
-FETCH = "fetch the window again: overnight diagnose --server URL --event ID"
+FETCH = "fetch the window again: `overnight diagnose --server URL --event ID`"
 
 
 def offer(

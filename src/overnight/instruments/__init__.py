@@ -83,7 +83,7 @@ def find_tool(name: str) -> str:
         raise errors.MissingToolError(
             f"{name} is not on PATH",
             why="this instrument runs it",
-            todo=f"install the package {PACKAGES[name]}; overnight instrument list   shows the others",
+            todo=f"install the package {PACKAGES[name]}; `overnight instrument list`   shows the others",
         )
     if os.geteuid() != 0:
         raise errors.MissingPermissionError(
@@ -134,5 +134,5 @@ def _mount_tracefs() -> None:
 
 
 def _without(what: str, why: str) -> errors.CannotError:
-    todo = "choose another instrument: overnight instrument list"
+    todo = "choose another instrument: `overnight instrument list`"
     return errors.CannotError(f"this kernel has no {what}", why=why, todo=todo)

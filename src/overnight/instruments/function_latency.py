@@ -28,7 +28,7 @@ class FunctionLatency(instruments.Instrument):
             raise errors.UsageError(
                 f"{target!r} is not a kernel function",
                 why="a function has letters, digits, _ and .",
-                todo="write it as overnight top shows it: mem_cgroup_iter",
+                todo="write it as `overnight top` shows it: mem_cgroup_iter",
             )
         binary = instruments.find_tool("bpftrace")
         reasons = {}

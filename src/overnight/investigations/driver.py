@@ -290,7 +290,7 @@ class Driver:
             self.save(next_us=self.now_us + RELEASE_RETRY_US)
             return
         texts = [
-            f"{each} is not released yet; overnight release {each} tries again" for each in left
+            f"{each} is not released yet; `overnight release {each}` tries again" for each in left
         ]
         self.save(*map(self.note, texts or ["every host is given back"]), phase=Phase.REPORT)
 

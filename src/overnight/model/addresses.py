@@ -7,6 +7,7 @@ import urllib.parse
 from collections.abc import Iterable
 
 from overnight import errors
+from overnight.model import secrets
 
 
 def parse_address(text: str, option: str = "--metrics") -> tuple[str, int]:
@@ -69,7 +70,7 @@ def parse_server_url(url: str, *, insecure: bool = False) -> urllib.parse.SplitR
         parts, host = urllib.parse.urlsplit(""), None
     if parts.scheme not in ("http", "https") or not host or not url.isascii() or " " in url:
         raise errors.UsageError(
-            f"{without_user(url)!r} is not the URL of a server",
+            f"{secrets.mask_url(url)!r} is not the URL of a server",
             why="it has the form http[s]://HOST[:PORT][/PATH]",
             todo=example,
         )
@@ -86,8 +87,3 @@ def parse_server_url(url: str, *, insecure: bool = False) -> urllib.parse.SplitR
             todo=f"use https://{parts.netloc}, or --insecure in a network that you trust",
         )
     return parts
-
-
-def without_user(url: str) -> str:
-    """Return a URL without what may be a password."""
-    return url.rpartition("@")[2]

@@ -70,7 +70,7 @@ class ConfirmationNeededError(errors.UnconfirmedError):
         super().__init__(
             f"a person must confirm: {confirmation.effect.summary}",
             why=why or "the call of an assistant is destructive or costly, or disturbs others",
-            todo="a person with another credential runs overnight confirmations; then repeat the same call",
+            todo="a person with another credential runs `overnight confirmations`; then repeat the same call",
         )
         self.confirmation = confirmation
         self.details = {"confirmation": confirmation.as_json()}  # in the answer of a server

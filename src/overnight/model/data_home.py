@@ -54,7 +54,7 @@ def prepare(home: pathlib.Path, trusted: Collection[str] = TRUSTED) -> None:
     raise errors.MissingPermissionError(
         f"the data home {home} is not writable",
         why=why,
-        todo="choose another folder with overnight --home DIR, or OVERNIGHT_HOME",
+        todo="choose another folder with --home DIR, or OVERNIGHT_HOME",
     )
 
 

@@ -19,7 +19,7 @@ class Reason(enum.StrEnum):
 
 TEXTS = {
     Reason.NOT_RECORDED: "nothing was recorded in this window",
-    Reason.DAMAGED: "every segment of this window is damaged (overnight store check)",
+    Reason.DAMAGED: "every segment of this window is damaged (`overnight store check`)",
     Reason.NO_CORE: "core {wanted} does not exist",
     Reason.NO_PERF_EVENT: "there is no perf event {wanted}",
     Reason.NO_MATCH: "no {what} matches {wanted}",

@@ -17,7 +17,8 @@ SHAPES = re.compile(
     r"AKIA[0-9A-Z]{12,}|ASIA[0-9A-Z]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_|xox[abprs]-|eyJ[A-Za-z0-9_-]{8,}\.|"
     r"-----BEGIN|AIza[0-9A-Za-z_-]{20,}|(?<![A-Za-z])sk-[A-Za-z0-9_-]{16,}|glpat-|hv[sb]\.[A-Za-z0-9]{12,}|\$[0-9a-z]{1,2}\$[^ ]{8,}"
 )
-USER_INFO = re.compile(r"(://)[^/\s@]+@")
+USER_INFO = re.compile(r"(://)[^/\s]+@")
+QUERY = re.compile(r"(?P<key>[?&][^?&=@:/]+=)")
 TOKEN = re.compile(r"[A-Za-z0-9+/_=-]{16,}")
 PARTING = re.compile(r"[/_-]")
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -99,6 +100,38 @@ def scrub(name: str, value: str) -> str:
     if named_secret(name):
         return MASK if len(value) > 1 else value
     return mask_random(mask_named(value))
+
+
+def mask_url(url: str) -> str:
+    """Return a URL with its credentials masked, whatever characters they have.
+
+    >>> mask_url("postgresql://me:p@s/s@db/x?ssl=on&password=a@b&c")
+    'postgresql://(masked)@db/x?ssl=on&password=(masked)'
+    """
+    for match in QUERY.finditer(url):
+        if named_secret(match["key"]):
+            url = url[: match.end()] + MASK
+            break
+    scheme = re.match(r"[\w+.-]*://", url)
+    begin = scheme.end() if scheme else 0
+    at = url.rfind("@", begin)
+    return url if at < 0 or url[begin : begin + 1] == "/" else f"{url[:begin]}{MASK}{url[at:]}"
+
+
+def drop_secrets(url: str) -> str:
+    """Return a URL without password and secret parameters; programs find these in files such as ~/.pgpass.
+
+    >>> drop_secrets("postgresql://me:pw@db/x?password=b&ssl=on"), drop_secrets("sqlite:////a/b.db")
+    ('postgresql://me@db/x?ssl=on', 'sqlite:////a/b.db')
+    """
+    masked = mask_url(url)
+    if masked == url:
+        return url
+    before, _, query = url.partition("?")
+    scheme, _, rest = before.partition("://")
+    user, at, host = rest.rpartition("@")
+    kept = "&".join(pair for pair in query.split("&") if not named_secret(pair.partition("=")[0]))
+    return f"{scheme}://{user.partition(':')[0]}{at}{host}" + (f"?{kept}" if kept else "")
 
 
 def mask_named(value: str) -> str:

@@ -119,7 +119,7 @@ class Damage:
         samples = "" if self.samples is None else f" with about {self.samples:,} samples"
         return (
             f"segment {self.segment} of {self.host} is damaged and left out, "
-            f"{self.seconds:g} s{samples}: {self.why} (overnight store check)"
+            f"{self.seconds:g} s{samples}: {self.why} (`overnight store check`)"
         )
 
 

@@ -79,7 +79,7 @@ class Policy:
 
 def _refuse(what: str, why: str) -> errors.UsageError:
     return errors.UsageError(
-        what, why=why, todo="correct the option: overnight pool autoscale --help"
+        what, why=why, todo="correct the option: `overnight pool autoscale --help`"
     )
 
 

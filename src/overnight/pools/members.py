@@ -65,7 +65,7 @@ class MemberActions:
             raise pool_errors.MemberStateError(
                 f"member {member_id} is not claimed",
                 why=f"it is {member.state}",
-                todo=f"to remove it: overnight pool terminate {member_id}",
+                todo=f"to remove it: `overnight pool terminate {member_id}`",
             )
         return self.give_back(claim.id)
 
@@ -101,7 +101,7 @@ class MemberActions:
         with self._database.read() as connection:
             members = member_rows.list_of_host(connection, host)
         if not members:
-            wanted = "the host of a member, as `overnight pool show` names it"
+            wanted = "the host of a member, as `overnight pool show POOL` names it"
             raise pool_errors.BadKnobError("host", host, wanted)
         if not confirmed:
             claimed = sum(member.state is State.CLAIMED for member in members)

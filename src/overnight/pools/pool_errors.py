@@ -56,8 +56,8 @@ class AutoscaledError(PoolError):
         super().__init__(
             f"the target of pool {name} cannot be set by hand",
             why="its autoscale policy would change it back within seconds",
-            todo=f"raise the minimum: overnight pool autoscale {name} --min 8; "
-            f"or remove the policy: overnight pool autoscale {name} --off",
+            todo=f"raise the minimum: `overnight pool autoscale {name} --min 8`; "
+            f"or remove the policy: `overnight pool autoscale {name} --off`",
         )
 
 
@@ -99,7 +99,7 @@ class PoolExistsError(PoolError):
         super().__init__(
             f"pool {name!r} already exists",
             why="pool names are unique",
-            todo=f"overnight pool show {name}, or choose another name",
+            todo=f"`overnight pool show {name}`, or choose another name",
         )
 
 
@@ -120,7 +120,7 @@ class NoReadyMembersError(PoolError):
         super().__init__(
             f"pool {name} has no ready member{batch}: target {target}, ready {ready}, warming {warming}",
             why=why,
-            todo=f"wait with --wait 60s, launch one with --cold, or see why: overnight pool explain {request_id}",
+            todo=f"wait with --wait 60s, launch one with --cold, or see why: `overnight pool explain {request_id}`",
         )
 
 
@@ -131,7 +131,7 @@ class NoLiveReadyMembersError(PoolError):
             f"pool {name} has no live ready member: {named}",
             why="their agents stopped reporting, and a silent host is not handed out",
             todo="check that `overnight pool serve` runs and that members can reach it; "
-            f"replace them: overnight pool recycle {name}; see why: overnight pool explain {request_id}",
+            f"replace them: `overnight pool recycle {name}`; see why: `overnight pool explain {request_id}`",
         )
         self.members = tuple(member for member, _ in silent)
 
@@ -141,9 +141,9 @@ class PoolHasMembersError(PoolError):
         super().__init__(
             f"pool {name} still has {plural(count, 'member')}",
             why="deleting the pool would lose track of live machines",
-            todo=f"wait until they are terminated (overnight pool show {name}), then delete it"
+            todo=f"wait until they are terminated (`overnight pool show {name}`), then delete it"
             if draining == count
-            else f"overnight pool drain {name}, then delete the pool when its claims have ended",
+            else f"`overnight pool drain {name}`, then delete the pool when its claims have ended",
         )
 
 
@@ -156,7 +156,7 @@ class ClaimsAffectedError(PoolError, errors.UnconfirmedError):
 
 class MemberNotFoundError(MissingRecordError):
     def __init__(self, member: str) -> None:
-        super().__init__("member", member, todo="overnight pool show POOL")
+        super().__init__("member", member, todo="overnight pool list")
 
 
 class TaskNotFoundError(PoolError):
@@ -178,13 +178,13 @@ class MemberStateError(PoolError):
 
 class ClaimNotFoundError(MissingRecordError):
     def __init__(self, claim: str) -> None:
-        super().__init__("claim", claim, todo="overnight pool show POOL")
+        super().__init__("claim", claim, todo="overnight pool list")
 
 
 class RequestNotFoundError(MissingRecordError):
     def __init__(self, request: str) -> None:
         why = "no caller waited under this id, or its record has been deleted"
-        super().__init__("request", request, why, todo="overnight pool events POOL")
+        super().__init__("request", request, why, todo="overnight pool list")
 
 
 class ClaimEndedError(PoolError):
@@ -194,7 +194,7 @@ class ClaimEndedError(PoolError):
         super().__init__(
             f"claim {claim} has ended: {reason}",
             why="an expired lease or a member that is gone cannot be restored",
-            todo="overnight pool acquire POOL, with a new --key if you used one",
+            todo="`overnight pool acquire POOL`, with a new --key if you used one",
         )
 
 
@@ -203,8 +203,8 @@ class LeaseCapError(PoolError):
         super().__init__(
             f"claim {claim} cannot be renewed any further",
             why=f"pool {pool} limits a claim to {most} s (lease_max_seconds)",
-            todo=f"overnight pool update {pool} --set lease_max_seconds={2 * most}, then renew; "
-            f"or overnight pool return {claim}",
+            todo=f"`overnight pool update {pool} --set lease_max_seconds={2 * most}`, then renew; "
+            f"or `overnight pool return {claim}`",
         )
 
 

@@ -55,7 +55,7 @@ def _reaper(details: PoolDetails, now: int, seen: int | None) -> Iterable[Proble
             "reaper_not_running",
             "no reaper is running for this pool",
             f"the reaper {when}",
-            f"overnight pool serve   (or once: overnight pool replenish {details.pool.name})",
+            f"`overnight pool serve`   (or once: `overnight pool replenish {details.pool.name}`)",
             alert=True,
         )
 
@@ -68,7 +68,7 @@ def _breaker(details: PoolDetails, now: int) -> Iterable[Problem]:
             "breaker_open",
             "the circuit breaker is open: no members are launched",
             f"{pool.failures} launches failed in a row, the last with {_failure(pool)}",
-            f"fix the cause, then: overnight pool update {pool.name} --close-breaker",
+            f"fix the cause, then: `overnight pool update {pool.name} --close-breaker`",
             alert=True,
             host_text=_failure_text(details),
         )
@@ -170,7 +170,7 @@ def _warming(details: PoolDetails, now: int) -> Iterable[Problem]:
             "slow_warming",
             f"{member.id} has been warming for {age // MINUTE_US} min",
             why,
-            f"inspect machine {member.machine_id}, or replace it: overnight pool terminate {member.id}",
+            f"inspect machine {member.machine_id}, or replace it: `overnight pool terminate {member.id}`",
         )
 
 
@@ -182,8 +182,8 @@ def _terminations(details: PoolDetails) -> Iterable[Problem]:
             yield Problem(
                 "abandoned",
                 f"{member.id} could not be terminated: machine {member.machine_id} may still cost money",
-                f"{member.attempts} attempts failed; see the events: overnight pool show {name}",
-                f"terminate it at the provider, then: overnight pool terminate {member.id}",
+                f"{member.attempts} attempts failed; see the events: `overnight pool show {name}`",
+                f"terminate it at the provider, then: `overnight pool terminate {member.id}`",
                 alert=True,
             )
         elif member.state not in (State.DRAINING, State.ERRORED):
@@ -200,7 +200,7 @@ def _terminations(details: PoolDetails) -> Iterable[Problem]:
                 "ending",
                 f"{member.id} does not terminate",
                 f"attempt {member.attempts} of {details.pool.settings.terminate_attempts} failed",
-                f"it is retried; to retry now: overnight pool terminate {member.id}",
+                f"it is retried; to retry now: `overnight pool terminate {member.id}`",
             )
     if details.pool.winds_down and details.counts.claimed:
         holders = {c.member_id: c for c in details.claims if c.released_us is None}
@@ -209,7 +209,7 @@ def _terminations(details: PoolDetails) -> Iterable[Problem]:
             "claims_remain",
             f"{details.counts.claimed} claimed members are still running",
             f"their claims have not ended: {', '.join(sorted(c.id for c in holders.values()))}",
-            "overnight pool return CLAIM, or overnight pool terminate MEMBER",
+            "`overnight pool return CLAIM`, or `overnight pool terminate MEMBER`",
             host_text=", ".join(names),
         )
 
@@ -231,7 +231,7 @@ def _hosts(details: PoolDetails, now: int) -> Iterable[Problem]:
             f"{number} {'member waits' if number == 1 else 'members wait'} to be terminated on {host}",
             "only a reaper on that host and data home can do it, and none has for "
             f"{REAPER_LATE_US // SECOND_US} s",
-            f"there: overnight pool serve; if the host is gone for good: overnight pool forget {host}",
+            f"there: `overnight pool serve`; if the host is gone for good: `overnight pool forget {host}`",
             alert=True,
         )
 
@@ -244,12 +244,12 @@ def _autoscale(details: PoolDetails) -> Iterable[Problem]:
     if policy.decided_us and policy.wanted_size > most == pool.target_size:
         first = ""
         if policy.wanted_size > pool.max_size:
-            first = f"overnight pool update {pool.name} --max {2 * policy.wanted_size}, then: "
+            first = f"`overnight pool update {pool.name} --max {2 * policy.wanted_size}`, then: "
         yield Problem(
             "held_at_max",
             f"the demand is {policy.wanted_size} members, the maximum is {most}",
             policy.reason,
-            f"{first}overnight pool autoscale {pool.name} --max {policy.wanted_size}",
+            f"{first}`overnight pool autoscale {pool.name} --max {policy.wanted_size}`",
         )
 
 
@@ -269,14 +269,14 @@ def _claims(details: PoolDetails, now: int) -> Iterable[Problem]:
     most = pool.settings.lease_max_seconds
     for claim in details.claims:
         if claim.stale_us is not None and claim.released_us is None:
-            keep = f"overnight pool renew {claim.id}"
+            keep = f"`overnight pool renew {claim.id}`"
             if now - claim.acquired_us >= most * SECOND_US:  # otherwise renew would refuse
-                keep = f"overnight pool update {pool.name} --set lease_max_seconds={2 * most}, then {keep}"
+                keep = f"`overnight pool update {pool.name} --set lease_max_seconds={2 * most}`, then {keep}"
             yield Problem(
                 "claim_stale",
                 f"claim {claim.id} looks forgotten",
                 f"it is older than {pool.settings.claimed_ttl_seconds} s and has no lease",
-                f"overnight pool return {claim.id}, or keep it: {keep}",
+                f"`overnight pool return {claim.id}`, or keep it: {keep}",
                 alert=True,
                 host_text=claim.acquired_by,
             )
@@ -336,7 +336,7 @@ def _idle(details: PoolDetails, past: Past) -> Iterable[Problem]:
             "too_large",
             f"members were idle for {100 * idle:.0f} % of the last {_duration(past.end_us - since)}",
             f"at most {plural(most, 'claim')} came while a member is replaced ({_duration(refill)}); the target is {pool.target_size}",
-            f"overnight pool update {pool.name} --target {target}   (saves {plural(saved, 'host')}, {saved * times.MONTH_HOURS:,.0f} host-hours a month)",
+            f"`overnight pool update {pool.name} --target {target}`   (saves {plural(saved, 'host')}, {saved * times.MONTH_HOURS:,.0f} host-hours a month)",
         )
 
 

@@ -98,7 +98,7 @@ def _check_claimable(
         raise pool_errors.MemberStateError(
             f"every ready member of pool {pool.name} is for callers who wait",
             why=f"callers already in the queue asked for {ahead}",
-            todo=f"raise its target: overnight pool update {pool.name} --target N",
+            todo=f"raise its target: `overnight pool update {pool.name} --target N`",
         )
 
 

@@ -135,9 +135,7 @@ def _find_misfits(
 ) -> list[Misfit]:
     demand, misfits = size.demand, []
     length = times.format_duration
-    direct = (
-        "create the pool with --target 0, and launch on demand: overnight pool acquire POOL --cold"
-    )
+    direct = "create the pool with --target 0, and launch on demand: `overnight pool acquire POOL --cold`"
     if usage.hold_s is not None and usage.hold_s >= DAY_SECONDS:
         what = f"claims hold a host for {length(usage.hold_s)}: persistent work, and a pool saves only {length(demand.warm_up_s)} of warm-up"
         misfits.append(Misfit(WrongTool.PERSISTENT, what, direct))
@@ -150,13 +148,13 @@ def _find_misfits(
             f"claims are too rare: {idle * times.MONTH_HOURS:,.0f} idle host-hours{cost} a month save callers "
             f"{idle / ratio * times.MONTH_HOURS:,.1f} h of waiting: {ratio:,.0f} host-hours for each hour, which is worth {worth:,.0f}"
         )
-        instead = f"{direct}; or keep hosts only while there is demand: overnight pool autoscale POOL --zero-after 30m"
+        instead = f"{direct}; or keep hosts only while there is demand: `overnight pool autoscale POOL --zero-after 30m`"
         misfits.append(Misfit(WrongTool.TOO_RARE, what, instead))
     together = max(math.ceil(demand.burst.mean), usage.together)
     if together > LARGEST_BURST:
         what = f"{together} claims come at once, more than {LARGEST_BURST}"
         instead = (
-            f"order them together: overnight cluster create --count {together} --template NAME"
+            f"order them together: `overnight cluster create --count {together} --template NAME`"
         )
         misfits.append(Misfit(WrongTool.TOO_MANY, what, instead))
     return misfits

@@ -74,7 +74,7 @@ class Reader:
             raise errors.CannotError(
                 f"no profiles of {', '.join(absent)}" if absent else "no profiles are stored here",
                 why=f"hosts with profiles in {self.catalogue.home}: {', '.join(known) or 'none'}",
-                todo="overnight record, or overnight import FILE; or choose another data home with --home DIR",
+                todo="`overnight record`, or `overnight import FILE`; or choose another data home with --home DIR",
             )
         return chosen
 
@@ -85,7 +85,7 @@ class Reader:
             raise errors.CannotError(
                 "no segment is complete yet",
                 why="the recorder writes one every few minutes",
-                todo="wait for the first one, or overnight import FILE",
+                todo="wait for the first one, or `overnight import FILE`",
             )
         return Window(min(s.begin_us for s in stored), max(s.end_us for s in stored))
 

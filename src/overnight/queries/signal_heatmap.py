@@ -14,7 +14,7 @@ from overnight.queries import core_history, heatmap, signals
 if TYPE_CHECKING:
     from overnight.store.ring import reader
 
-NOTE = "no stacks were recorded in this window; this is the CPU time of each core (overnight cpu)"
+NOTE = "no stacks were recorded in this window; this is the CPU time of each core (`overnight cpu`)"
 
 
 def by_core(

@@ -116,7 +116,7 @@ def view(
     if coarse := [detail for detail in details if detail.step_us]:
         notes.append(
             "away from events, stacks are summed over whole segments and all cores, and the rarest ones "
-            "are counted for their process only; overnight flame reads every sample"
+            "are counted for their process only; `overnight flame` reads every sample"
         )
         hidden = sum(any(d.begin_us <= e.time_us < d.end_us for d in coarse) for e in events)
         if hidden:

@@ -111,7 +111,7 @@ def disk_folder(stage: rehearsals.Stage) -> pathlib.Path:
             raise errors.CannotError(
                 "no folder on a disk is available",
                 why=f"{stage.folder} and {folder.parent} are both in memory (tmpfs)",
-                todo="choose a data home on a disk: overnight --home DIR rehearse",
+                todo="choose a data home on a disk: `overnight --home DIR rehearse`",
             )
     stage.journal.write("folder", folder)
     folder.mkdir()

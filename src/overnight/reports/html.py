@@ -61,7 +61,7 @@ def _template() -> str:
         raise errors.MissingToolError(
             "the viewer was not built into this installation",
             why="npm builds it from web/ when overnight is set up or its wheel is built",
-            todo="in the checkout: make setup   (needs Node.js; overnight doctor shows how to get it)",
+            todo="in the checkout: make setup   (needs Node.js; `overnight doctor` shows how to get it)",
         ) from error
 
 

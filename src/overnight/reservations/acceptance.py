@@ -22,7 +22,7 @@ PASSED, FAILED, UNKNOWN = CheckState.PASSED, CheckState.FAILED, CheckState.UNKNO
 def check_workloads(workloads: Sequence[Workload] | Unseen) -> Check:
     name = "foreign-workload"
     if isinstance(workloads, Unseen):
-        advice = "see what runs there: overnight top on the host, or reserve with --agent"
+        advice = "see what runs there: `overnight top` on the host, or reserve with --agent"
         return Check(name, UNKNOWN, workloads.why, advice)
     foreign = sorted(f"{w.kind} {w.name}".strip() for w in workloads if not w.stays)
     if not foreign:
@@ -41,7 +41,7 @@ def check_marks(problem: str) -> Check:
 
 def check_agent(heard: reservations.Heard, now_us: int) -> Check:
     if heard.agent_us is None:
-        advice = "start one: overnight agent on the host, or overnight reserve --agent"
+        advice = "start one: `overnight agent` on the host, or `overnight reserve --agent`"
         return Check("agent", FAILED, "no agent reports from this host", advice)
     silent = now_us - heard.agent_us
     if silent <= AGENT_US:

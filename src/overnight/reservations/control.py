@@ -260,13 +260,13 @@ def accept(reservation: Reservation) -> Reservation:
         raise errors.CannotError(
             f"{reservation.id} is still being prepared",
             why="; ".join(f"{h.name}: {h.detail or h.state}" for h in reservation.open),
-            todo=f"the server goes on: overnight reservations show {reservation.id} follows it, overnight release {reservation.id} ends it",
+            todo=f"the server goes on: `overnight reservations show {reservation.id}` follows it, `overnight release {reservation.id}` ends it",
         )
     left = [host.name for host in reservation.open]
     raise errors.CannotError(
         f"{reservation.id} could not be made",
         why=reservation.reason,
-        todo=f"still to be released: {', '.join(left)}; overnight release {reservation.id} tries again"
+        todo=f"still to be released: {', '.join(left)}; `overnight release {reservation.id}` tries again"
         if left
         else "every host was released; change the order, and try again",
     )

@@ -143,7 +143,7 @@ class Driver:
             raise reservations.PlatformError(
                 f"{order.provider} failed: {what} {host}",
                 why=f"{type(error).__name__}: {error}",
-                todo="overnight --debug shows where",
+                todo="repeat it with --debug to see where",
             ) from error
         self._control.database.steps(f"{what} {host}: after")
         return answer

@@ -97,7 +97,7 @@ class ReservedNodes(pools.Provider):
         raise pools.ProviderError(
             Reason.CAPACITY,
             f"no node is free that matches {order.template}: {'; '.join(problems[:5]) or 'all are taken or in use'}",
-            todo="overnight reserve --provider kubernetes --dry-run says why, node by node",
+            todo="`overnight reserve --provider kubernetes --dry-run` shows why, node by node",
             nothing_made=True,
         )
 

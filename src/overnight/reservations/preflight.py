@@ -57,5 +57,5 @@ def _find_reference(order: Order, listed: Sequence[Candidate]) -> Candidate | No
         f"no reference host {order.reference!r}",
         why=f"{order.provider} lists {', '.join(h.name for h in listed[:5]) or 'no host'}"
         + (" …" if len(listed) > 5 else ""),
-        todo="name one of them, or a file written by overnight snapshot -o FILE",
+        todo="name one of them, or a file written by `overnight snapshot -o FILE`",
     )

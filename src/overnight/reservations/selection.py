@@ -149,5 +149,5 @@ def check_enough(preflight: Preflight) -> None:
         else "no host can be reserved",
         why="; ".join([*listed, *([f"{more} more"] if more else [])])
         or f"{order.provider} lists no host" + (f" in {order.where}" if order.where else ""),
-        todo="overnight reserve --dry-run shows every host; change the order",
+        todo="`overnight reserve --dry-run` shows every host; change the order",
     )

@@ -57,7 +57,7 @@ def add(home: pathlib.Path, events: Sequence[Event]) -> int:
                 raise errors.CannotError(
                     f"{len(lines)} events do not fit into {path.name}",
                     why=f"a host has at most {MAX_FILE_BYTES >> 20} MB of added events a month",
-                    todo="add fewer events, or remove some: overnight event remove ID",
+                    todo="add fewer events, or remove some: `overnight event remove ID`",
                 )
         for host in {event.host for event in fresh.values()}:
             layout.name_folder(layout.host_folder(home, host), host)

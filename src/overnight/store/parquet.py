@@ -145,5 +145,5 @@ def _unreadable(why: str) -> errors.CannotError:
     return errors.CannotError(
         "stored samples cannot be read",
         why=why,
-        todo="overnight store check reports what is damaged; try again if a segment was just removed",
+        todo="`overnight store check` reports what is damaged; try again if a segment was just removed",
     )

@@ -141,7 +141,7 @@ def test_members_that_do_not_reach_the_endpoint_stay_warming(
         assert missed["what"].endswith("ready 0, warming 2")
         assert site.count("ready", "warming") == [0, 2]
         assert site.happened("claim_refused") == ["still_warming"]
-        site.wait_for("still_warming", missed["todo"].split()[-1])
+        site.wait_for("still_warming", missed["todo"].split()[-1].strip("`"))
         assert "--target" in site.wait_for("still_warming")
         first, second = site.members()
         assert "its agent has not enrolled" in site.explain(first)["summary"]
@@ -233,7 +233,7 @@ def test_claims_are_faster_than_members_or_the_pool_is_at_its_maximum(site: Site
         until(lambda: "at_maximum" in site.happened("launch_skipped"))
         with pytest.raises(pool_errors.NoReadyMembersError) as waited:
             site.acquire(wait_seconds=0.5)
-        site.wait_for("at_maximum", waited.value.todo.split()[-1])
+        site.wait_for("at_maximum", waited.value.todo.split()[-1].strip("`"))
         site.where.give_back(last.claim.id)
         site.wait_until_ready(1)
 

@@ -89,7 +89,7 @@ def test_a_client_does_not_wait_for_ever() -> None:
     with pytest.raises(errors.CannotError) as waited:
         Client(step("preparing")).reserve(order, confirmed=True)
     assert waited.value.what == "r-1 is still being prepared"
-    assert "the server goes on: overnight reservations show r-1" in waited.value.todo
+    assert "the server goes on: `overnight reservations show r-1" in waited.value.todo
 
 
 def test_ctrl_c_asks_for_the_release() -> None:
@@ -103,7 +103,7 @@ def test_a_lost_connection_leaves_the_reservation() -> None:
     client = Client(http_client.ServerAwayError("away", why="", todo="wait"))
     with pytest.raises(http_client.ServerAwayError) as lost:
         client.reserve(ORDER, confirmed=True)
-    assert "the reservation goes on: overnight reservations show r-1" in lost.value.todo
+    assert "the reservation goes on: `overnight reservations show r-1" in lost.value.todo
     assert "end" not in client.sent
 
 

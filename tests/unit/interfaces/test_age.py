@@ -55,7 +55,7 @@ def test_json_output_fits_its_schema(run, words, capsys) -> None:
 def test_the_available_states_are_listed(run, capsys) -> None:
     assert run("--list") == 0
     shown = capsys.readouterr().out
-    assert "no state from overnight age" in shown
+    assert "no aged state" in shown
     for name in age.kinds():
         assert f"{name}: " in shown
 

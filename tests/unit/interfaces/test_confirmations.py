@@ -61,7 +61,7 @@ def test_nothing_to_confirm(tmp_path: pathlib.Path, capsys: pytest.CaptureFixtur
     assert cli.main(["--home", str(tmp_path), "confirmations"]) == 0
     assert "no assistant waits" in capsys.readouterr().out
     assert cli.main(["--home", str(tmp_path), "confirm", "ABCD-EFGH"]) == 3
-    assert "overnight confirmations" in capsys.readouterr().err
+    assert "confirmations" in capsys.readouterr().err
 
 
 def test_a_long_effect_is_shortened_and_its_cost_is_shown() -> None:

@@ -111,7 +111,7 @@ def test_mistakes_are_explained(home, capsys, words, code, message) -> None:
 
 def test_without_a_recording_the_error_names_the_command(tmp_path, capsys) -> None:
     assert run(tmp_path) == 3
-    assert "overnight record --signals-only" in capsys.readouterr().err
+    assert " record --signals-only" in capsys.readouterr().err
 
 
 def test_recorded_events_are_marks_on_the_heatmap(home, capsys) -> None:

@@ -58,12 +58,12 @@ def test_a_policy_is_set_shown_changed_and_removed(run: PoolCommand) -> None:
     )  # fmt: skip
     shown = run.json("show", "ci", schema="pool-1", code=1)
     assert shown["autoscale"] == policy
-    assert "no decision yet: overnight pool serve makes it" in run("show", "ci", code=1)
+    assert "pool serve` makes it" in run("show", "ci", code=1)
     assert run("list").endswith(" autoscaled\n")
     # Options given again replace their values alone; "none" removes one.
     policy = run.json("autoscale", "ci", "--at", "none", "--warmup", "none")["policy"]
     assert (policy["openings"], policy["warm_up_seconds"], policy["miss"]) == ([], None, 0.02)
-    assert "overnight pool autoscale ci --off" in run("update", "ci", "--target", "4", code=3)
+    assert "pool autoscale ci --off`" in run("update", "ci", "--target", "4", code=3)
     assert run("autoscale", "ci", "--off").startswith("autoscale is off\n")
     assert run("autoscale", "ci", "--off").startswith("autoscale was already off\n")
     run("update", "ci", "--target", "4")

@@ -90,7 +90,7 @@ def test_a_reservation_from_plan_to_release(platform: Platform, run: Run, parsed
     assert [each["id"] for each in listed["reservations"]] == [made["id"]]
     code, out = run(f"reservations show {made['id']}")
     assert code == 1
-    assert "do: start one: overnight agent on the host, or overnight reserve --agent" in out
+    assert "do: start one: `overnight agent` on the host, or `overnight reserve --agent`" in out
     assert f"release {made['id']}" in out
     code, longer = parsed(f"reservations extend {made['id']} --for 5h", "reservation")
     assert longer["until_us"] > made["until_us"]

@@ -11,7 +11,7 @@ def test_no_ready_members_carries_the_counts() -> None:
     error = pool_errors.NoReadyMembersError("ci", **given)
     assert "target 5, ready 0, warming 3" in str(error)
     assert error.kind == "no-ready-members"
-    assert error.todo.endswith("overnight pool explain c-1")
+    assert error.todo.endswith("`overnight pool explain c-1`")
     assert "batch of 4" in str(pool_errors.NoReadyMembersError("ci", **given, wanted=4))
 
 
@@ -19,20 +19,20 @@ def test_no_live_ready_members_names_each() -> None:
     error = pool_errors.NoLiveReadyMembersError("ci", (("m-1", 200.0), ("m-2", 999.4)), "c-1")
     assert "m-1 (silent for 200 s), m-2 (silent for 999 s)" in str(error)
     assert error.members == ("m-1", "m-2")
-    assert error.todo.endswith("overnight pool explain c-1")
+    assert error.todo.endswith("`overnight pool explain c-1`")
 
 
 def test_delete_of_a_pool_with_members_names_a_command_that_exists() -> None:
     """It used to name `system_drain_instance_pool`, which the command line does not have."""
     error = pool_errors.PoolHasMembersError("ci", 3)
     assert error.what == "pool ci still has 3 members"
-    assert error.todo.startswith("overnight pool drain ci, ")
+    assert error.todo.startswith("`overnight pool drain ci`, ")
     assert "system_drain_instance_pool" not in str(error.as_json())
 
 
 def test_delete_of_a_pool_whose_members_are_ending_says_to_wait() -> None:
     error = pool_errors.PoolHasMembersError("ci", 2, draining=2)
-    assert error.todo == "wait until they are terminated (overnight pool show ci), then delete it"
+    assert error.todo == "wait until they are terminated (`overnight pool show ci`), then delete it"
     assert "pool drain ci" in pool_errors.PoolHasMembersError("ci", 2, draining=1).todo
 
 

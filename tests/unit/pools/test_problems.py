@@ -176,7 +176,7 @@ def test_a_cordoned_member_is_reported() -> None:
 def test_the_reaper_does_not_run(reaper_us: int | None, why: str) -> None:
     problem = problems_of(details_of(member()), reaper_us=reaper_us)["reaper_not_running"]
     assert why in problem.why
-    assert problem.todo.startswith("overnight pool serve")
+    assert problem.todo.startswith("`overnight pool serve`")
     assert problem.alert
 
 
@@ -237,13 +237,13 @@ def test_a_wanted_size_above_the_maximum_is_reported() -> None:
         details_of(member()), autoscale=dataclasses.replace(wants, max_size=5)
     )
     assert problems_of(limited)["held_at_max"].todo == (
-        "overnight pool update ci --max 38, then: overnight pool autoscale ci --max 19"
+        "`overnight pool update ci --max 38`, then: `overnight pool autoscale ci --max 19`"
     )
     fits = dataclasses.replace(limited, autoscale=dataclasses.replace(wants, max_size=9))
     assert problems_of(fits) == {}
     less = dataclasses.replace(wants, wanted_size=12, max_size=5)
     assert problems_of(dataclasses.replace(limited, autoscale=less))["held_at_max"].todo == (
-        "overnight pool autoscale ci --max 12"
+        "`overnight pool autoscale ci --max 12`"
     )
 
 
@@ -264,10 +264,10 @@ def test_an_idle_pool_gets_a_smaller_target_and_the_saving() -> None:
         == "at most 2 claims came while a member is replaced (1 min 30 s); the target is 10"
     )
     assert problem.todo == (
-        "overnight pool update ci --target 3   (saves 7 hosts, 5,110 host-hours a month)"
+        "`overnight pool update ci --target 3`   (saves 7 hosts, 5,110 host-hours a month)"
     )
     unused = problems_of(details_of(member(), target_size=2), past=idle_past())["too_large"]
-    assert "--target 1   (saves 1 host, 730 host-hours a month)" in unused.todo
+    assert "--target 1`   (saves 1 host, 730 host-hours a month)" in unused.todo
 
 
 @pytest.mark.parametrize(

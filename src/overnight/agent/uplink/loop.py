@@ -185,7 +185,7 @@ class Uplink:
             raise errors.CannotError(
                 "this host is not enrolled",
                 why="it has no credential for this server",
-                todo="overnight agent --server URL --token-file FILE, with a token of overnight token create --role agent",
+                todo="`overnight agent --server URL --token-file FILE`, with a token of `overnight token create --role agent`",
             )
         self._credentials.enrol(self._token, self._options.host)
         credentials.forget_token(self._options.token_file)

@@ -276,7 +276,7 @@ def _check(step: Step) -> None:
         case _:
             valid = False
     if not valid:
-        raise ValueError(f"{step.kind} {step.path} is not a change that overnight audit makes")
+        raise ValueError(f"{step.kind} {step.path} is not a change that audits make")
 
 
 def _save(record: pathlib.Path, root: pathlib.Path, steps: list[Step]) -> None:

@@ -81,7 +81,7 @@ def _never(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str]) 
         Risk.MEDIUM,
         f"enabled, but not active once since boot {scene.uptime / 3600:.1f} h ago",
         "something keeps it from starting; once that is fixed, it starts on every host at the same time",
-        f"systemctl status {unit.name} shows why; overnight drift --unit {unit.name} compares hosts where it "
+        f"systemctl status {unit.name} shows why; `overnight drift --unit {unit.name}` compares hosts where it "
         "is active with the others; disable it if it is not needed",
         (*evidence, *rules.enabled_by(scene, unit)),
     )

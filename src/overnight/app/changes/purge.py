@@ -17,7 +17,7 @@ COUNTED = {"dying": "dying memory cgroups", "dentries": "dentries"}
 def apply(_: tuple[str, ...], context: changes.Context) -> str:
     report = age.purge(context.home)
     if report.problems:
-        changes.refuse(f"not everything was undone: {'; '.join(report.problems)}", "a state of overnight age stays", "overnight age --undo")  # fmt: skip
+        changes.refuse(f"not everything was undone: {'; '.join(report.problems)}", "aged state stays", "overnight age --undo")  # fmt: skip
     return "; ".join(("dropped caches", *_describe(report.before, report.after)))
 
 

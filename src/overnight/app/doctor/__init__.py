@@ -51,9 +51,7 @@ class Surroundings:
 
 def grant(capability: str, settings: str = "") -> str:
     """Return the fix for a missing capability, and the settings of the kernel that replace it."""
-    fix = (
-        f"sudo overnight …, or grant {capability}, as the unit does: overnight record --print-unit"
-    )
+    fix = f"run overnight with sudo, or grant {capability}, as the unit does: `overnight record --print-unit`"
     return f"{fix}; or until the next reboot: sudo sysctl {settings}" if settings else fix
 
 

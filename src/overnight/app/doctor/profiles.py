@@ -54,7 +54,7 @@ VIEWER = Question("viewer", "Viewer page", "-O html writes a night as one page t
 IMPORTS = Question(
     "imports",
     "Files of other tools",
-    "overnight import reads them where the recorder did not run, in the time zone of their host",
+    "`overnight import FILE` reads them where the recorder did not run, in the time zone of their host",
 )
 
 INSTALL_PERF = "apt-get install linux-perf   (Ubuntu: linux-tools-$(uname -r))"

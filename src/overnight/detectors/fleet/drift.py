@@ -193,7 +193,7 @@ def compare(fleet: Fleet, sick: Collection[str]) -> Comparison:
         why = (
             f"cannot conclude: there are snapshots of {sick_count} sick and {healthy_count} healthy hosts; at "
             f"least {MIN_SIDE} of each are needed"
-            + (f"; hosts without one: {len(without)} (overnight snapshot)" if without else "")
+            + (f"; hosts without one: {len(without)} (`overnight snapshot`)" if without else "")
         )
         return Comparison(*sides, without, (), 0, 0, 1.0, why)
     least = odds.smallest_p(sick_count, healthy_count, permutation.DRAWS)

@@ -7,6 +7,7 @@ Typer and small modules of ours; commands import use cases inside their function
 from __future__ import annotations
 
 import collections
+import contextlib
 import importlib
 import inspect
 import json
@@ -20,7 +21,7 @@ from typing import Any
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import commands, local_time, session, terminal
+from overnight.interfaces.cli import commands, local_time, session, suggestions, terminal
 
 HELP = """Turn a sporadic production incident into a one-night diagnosis.
 
@@ -143,6 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; tracebacks are shown only with --debug."""
     name, words = _arrange(sys.argv[1:] if arguments is None else arguments)
     current = session.Session(debug="--debug" in words)
+    suggestions.COMPLETE.set(current.command)
     try:
         result = build(name)(args=words, prog_name="overnight", standalone_mode=False, obj=current)
     except errors.OvernightError as error:
@@ -181,7 +183,7 @@ def _as_bug(error: Exception) -> errors.OvernightError:
     wrapped = errors.OvernightError(
         f"internal error: {type(error).__name__}: {error}",
         why="this is a bug in overnight",
-        todo="run overnight --debug COMMAND, and report what it prints",
+        todo="repeat it with --debug, and report what it prints",
     )
     wrapped.__cause__ = error
     return wrapped
@@ -194,6 +196,8 @@ def _report(
     if current.debug:
         traceback.print_exception(error.__cause__ or error)
     exit_code = code or error.exit_code
+    with contextlib.suppress(errors.OvernightError):  # settings that cannot be read
+        error.why, error.todo = map(suggestions.complete_advice, (error.why, error.todo))
     if current.output is session.Output.JSON:
         terminal.echo(json.dumps(error.as_json(exit_code)), err=True)
         return exit_code

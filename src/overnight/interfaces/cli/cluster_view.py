@@ -61,7 +61,7 @@ def listing(current: session.Session, listed: tuple[ClusterReport, ...]) -> None
          each.cluster.acquired_by or "-", each.cluster.acquired_for or "-", _end(each))
         for each in listed
     ]  # fmt: skip
-    none = "no clusters; create one: overnight cluster create --count 50 --template NAME"
+    none = "no clusters; create one: `overnight cluster create --count 50 --template NAME`"
     terminal.echo(terminal.columns(HEADINGS, rows) or none, keep="\n")
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import terminal
+from overnight.interfaces.cli import suggestions, terminal
 
 FileOption = Annotated[
     pathlib.Path | None,
@@ -60,7 +60,7 @@ def deliver(
 
 
 def deliver_json(document: dict[str, object], file: pathlib.Path | None) -> None:
-    text = json.dumps(document, indent=2) + "\n"
+    text = suggestions.complete_json(json.dumps(document, indent=2)) + "\n"
 
     def write(out: BinaryIO) -> None:
         out.write(text.encode())

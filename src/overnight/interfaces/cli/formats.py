@@ -43,7 +43,7 @@ def option(what: str, but: str, *fit: Format) -> Any:
                 why=f"{what} can be written as {listed}",
                 todo=f"-O {listed}",
             )
-        also = "" if text == Format.SVG else f"; overnight flame -O {text} writes the stacks"
+        also = "" if text == Format.SVG else f"; `overnight flame -O {text}` writes the stacks"
         raise errors.UsageError(
             f"{what} cannot be written as {text}",
             why=f"{HOLDS[Format(text)]}, and {what} {but}",

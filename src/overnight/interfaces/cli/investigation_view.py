@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -113,9 +114,9 @@ def _next_commands(current: session.Session, shown: investigations.Report) -> It
     this = shown.investigation
     yield current.command(f"run status {this.id}")
     if this.next_plan:
-        yield current.command(f"run {this.next_plan}")
+        yield current.command(f"run {shlex.quote(str(this.next_plan))}")
     elif shown.events and shown.home:
-        yield f"overnight --home {shown.home} diagnose {shown.events[-1].event}"
+        yield f"overnight --home {shlex.quote(str(shown.home))} diagnose {shown.events[-1].event}"
     yield current.command("run --example driver-resets > plan.yaml")
 
 

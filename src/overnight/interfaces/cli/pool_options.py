@@ -104,7 +104,7 @@ def find_server(current: session.Session, database: str, why: str = "") -> remot
             todo="leave out one of them, or unset OVERNIGHT_POOLS_DATABASE",
         )
     if database:
-        current.__dict__["server"] = None  # commands to copy must not name it
+        current.asks_server = False
     if current.server is None and why:
         raise errors.UsageError(
             "--why needs --server",
@@ -129,7 +129,7 @@ def add_command(
     for info in cli.registered_groups:
         if info.name == "pool" and info.typer_instance is not None:
             add = info.typer_instance.command(epilog=f"Example: overnight pool {example}")
-            add(session.in_session(takes_pools(call, changes=changes), asks_server=True))
+            add(session.in_session(takes_pools(call, changes=changes), session.Scope.SERVER))
 
 
 def takes_change(

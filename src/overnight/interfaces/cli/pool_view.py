@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.app import pool_documents
-from overnight.interfaces.cli import local_time, session, terminal
+from overnight.interfaces.cli import local_time, session, suggestions, terminal
 from overnight.model import times
 from overnight.model.text import plural
 
@@ -78,7 +78,7 @@ def pools(
                 sys.stdout.write("\x1b[H\x1b[2J")  # a fresh screen
             _print(terminal.columns(headings, map(_row, listed)))
         else:
-            _print("no pools; create one: overnight pool create NAME --template plain --target 5")
+            _print("no pools; create one: `overnight pool create NAME --template plain --target 5`")
         if stop.wait(every_s):
             return
 
@@ -91,6 +91,7 @@ def changed(current: session.Session, report: values.PoolReport, message: str) -
 
 def show(current: session.Session, report: values.PoolReport) -> int:
     """Print everything about one pool; FOUND if there is an alert."""
+    report = suggestions.complete_fields(report)
     if not current.printed_json(pool_documents.pool_document(report)):
         details = report.details
         _print(_summary(details))
@@ -106,7 +107,8 @@ def show(current: session.Session, report: values.PoolReport) -> int:
 def print_problems(problems: Sequence[values.Problem]) -> None:
     for problem in problems:
         level = "ALERT" if problem.alert else "note"
-        _print(f"\n{level}: {problem.what}\n  why: {problem.why}\n  do:  {problem.todo}")
+        todo = suggestions.complete_advice(problem.todo)
+        _print(f"\n{level}: {problem.what}\n  why: {problem.why}\n  do:  {todo}")
         if problem.host_text:
             _print("  reported text: " + problem.host_text.replace("\n", " "))
 
@@ -184,7 +186,7 @@ def _print_policy(policy: values.Autoscale) -> None:
         if policy.changed_us is not None:
             _print(f"  last changed {_age(policy.changed_us, now)} ago")
     else:
-        _print("  no decision yet: overnight pool serve makes it")
+        _print("  no decision yet: `overnight pool serve` makes it")
 
 
 def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> None:
@@ -270,7 +272,7 @@ def _until(claim: values.Claim) -> str:
 def describe(event: values.PoolEvent) -> str:
     """Return the detail of an event as one line; a console has too many."""
     if event.kind == "member_console":
-        return f"overnight pool explain {event.member_id}"
+        return f"`overnight pool explain {event.member_id}`"
     return event.detail.replace("\n", " ")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
-from overnight.interfaces.cli import local_time, session, terminal
+from overnight.interfaces.cli import local_time, session, suggestions, terminal
 from overnight.model import times
 from overnight.model.reservation import CheckState, Reservation, ReservationState
 from overnight.model.text import plural
@@ -106,7 +106,7 @@ def report(current: session.Session, shown: use_cases.Report) -> int:
         for check in host.checks:
             terminal.echo(f"    {check.state:8} {check.name}  {check.detail}".rstrip())
             if check.state is not CheckState.PASSED and check.advice:
-                terminal.echo(f"             do: {check.advice}")
+                terminal.echo(f"             do: {suggestions.complete_advice(check.advice)}")
     for event in shown.events:
         at = local_time.short(event.at_us)
         terminal.echo(f"  {at}  {event.kind}  {event.host}  {event.detail}".rstrip())

@@ -9,6 +9,7 @@ import rich.console
 import rich.segment
 import rich.text
 
+from overnight.interfaces.cli import suggestions
 from overnight.model.text import printable
 
 
@@ -17,7 +18,11 @@ class Console(rich.console.Console):
 
     def render_str(self, text: str, **options: Any) -> rich.text.Text:
         # Before the layout, so that columns have the width of what is shown.
-        return super().render_str(printable(text, keep="\n\t"), **options)
+        return super().render_str(printable(suggestions.complete(text), keep="\n\t"), **options)
+
+    def print(self, *objects: Any, crop: bool = False, **options: Any) -> None:
+        # What is wider than the terminal is a command, which must not be cut or broken.
+        super().print(*objects, crop=crop, **options)
 
     def render(
         self,

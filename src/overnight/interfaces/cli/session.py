@@ -11,6 +11,8 @@ import itertools
 import json
 import os
 import pathlib
+import re
+import shlex
 import sys
 import time
 import typing
@@ -20,6 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import typer
 
 from overnight import errors
+from overnight.interfaces.cli import suggestions
+from overnight.model import secrets
 
 if TYPE_CHECKING:
     import rich.console
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from overnight.app import questions, remote, windows
 
 DRAW_SECONDS = 0.25
+NAMED_PLACE = re.compile(r"(^| )--(home|server)\b")
 T = TypeVar("T")
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
@@ -37,6 +42,14 @@ CommandLine = typer.Typer
 class Output(enum.StrEnum):
     TEXT = "text"
     JSON = "json"
+
+
+class Scope(enum.Enum):
+    """What a command works on."""
+
+    SERVER = enum.auto()  # a server, where one is named; else a data home or this host
+    HOME = enum.auto()  # a data home only
+    HOST = enum.auto()  # this host, whatever server the environment names
 
 
 class Result(Protocol):
@@ -52,6 +65,8 @@ class Session:
     home_given: bool = False  # on the command line
     chosen_server: str | None = None  # on the command line
     token_file: pathlib.Path | None = None
+    asks_server: bool = True  # False: the command works on a data home, a database or this host
+    database: str = ""  # of pools, on the command line
     output: Output = Output.TEXT
     context: typer.Context | None = None  # of the command that runs
     opened: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # by it
@@ -74,36 +89,54 @@ class Session:
             for text in value if isinstance(value, (list, tuple)) else (value,):
                 yield name, each.metavar or "", "" if text is True else str(text)
 
-    def check_server(self, command: str, *, asks_server: bool) -> None:
-        """Raise UsageError where --server was given to a command that cannot ask one."""
-        if not asks_server:
-            if self.chosen_server is not None:
+    def check_server(self, command: str, scope: Scope) -> None:
+        """Raise UsageError where --server or OVERNIGHT_SERVER names a server that a command cannot ask."""
+        from overnight.app import server_settings
+
+        if scope is Scope.SERVER:
+            if self.chosen_server is not None and self.home_given:
                 raise errors.UsageError(
-                    f"{command} does not take --server",
-                    why="it reads or changes this host or its data home",
-                    todo=f"leave out --server, or run {command} on the host in question",
+                    "--server and --home are mutually exclusive",
+                    why="each of them names where the evidence is",
+                    todo="leave out one of them",
                 )
-            self.__dict__["server"] = None  # OVERNIGHT_SERVER is for the commands that can
-        elif self.chosen_server is not None and self.home_given:
+            return
+        self.asks_server = False
+        if self.chosen_server is not None:
             raise errors.UsageError(
-                "--server and --home are mutually exclusive",
-                why="each of them names where the evidence is",
-                todo="leave out one of them",
+                f"{command} does not take --server",
+                why="it reads or changes this host or its data home",
+                todo=f"leave out --server, or run {command} on the host in question",
             )
+        named = self.home_given or bool(self.context and self.context.params.get("database"))
+        if scope is Scope.HOME and not named and (url := server_settings.find_url()):
+            raise errors.UsageError(
+                f"{command} cannot ask {url}",
+                why="it works on a data home, and OVERNIGHT_SERVER or server.toml names that server for your commands",
+                todo=f"name the data home: --home {shlex.quote(str(self.home))}",
+            )
+
+    @property
+    def server_url(self) -> str:
+        """The URL of the server to ask; '' for none."""
+        from overnight.app import server_settings
+
+        if not self.asks_server:
+            return ""
+        if self.chosen_server is None and not self.home_given:
+            return server_settings.find_url()
+        return self.chosen_server or ""
 
     @functools.cached_property
     def server(self) -> remote.Server | None:
         """The control plane to ask instead of the data home, for a command that can."""
         from overnight.app import server_settings
 
-        url = self.chosen_server or ""
-        if self.chosen_server is None and not self.home_given:
-            url = server_settings.find_url()
-        if not url:
+        if not self.server_url:
             return None
         from overnight.app import remote
 
-        server = remote.Server(server_settings.read_settings(url, self.token_file))
+        server = remote.Server(server_settings.read_settings(self.server_url, self.token_file))
         self.opened.callback(server.close)
         return server
 
@@ -129,18 +162,26 @@ class Session:
             return self.opened.enter_context(fetched)
 
     def command(self, words: str) -> str:
-        """Return a command line that asks the same server or data home, for people to copy."""
-        import shlex
+        """Return a command line for people to copy: it asks the same server, database or data home."""
+        from overnight.app import home, server_settings
 
-        from overnight.app import home
-
-        if self.server is not None:
-            return f"overnight --server {shlex.quote(self.server.url)} {words}"
+        if NAMED_PLACE.search(words):
+            return f"overnight {words}"
+        scope, takes_database = find_scope(words)
+        if url := self.server_url:
+            if scope is not Scope.SERVER:  # for the host in question
+                return f"overnight {words}"
+            token = f" --token-file {shlex.quote(str(self.token_file))}" if self.token_file else ""
+            return f"overnight --server {shlex.quote(url)}{token} {words}"
 
         # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
         sudo = os.geteuid() == 0 and "SUDO_USER" in os.environ
-        usual = not sudo and self.home == home.data_home()
+        usual = self.home == home.data_home() and not (
+            sudo or (self.home_given and server_settings.find_url())
+        )
         named = "" if usual else f"--home {shlex.quote(str(self.home))} "
+        if self.database and takes_database:
+            words += f" --database {shlex.quote(secrets.drop_secrets(self.database))}"
         return f"{'sudo ' * sudo}overnight {named}{words}"
 
     def console(self) -> rich.console.Console:
@@ -156,8 +197,7 @@ class Session:
         return safe_console.Console(highlight=False, stderr=True)
 
     def print_json(self, document: dict[str, object]) -> None:
-        json.dump(document, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        sys.stdout.write(suggestions.complete_json(json.dumps(document, indent=2)) + "\n")
 
     def printed_json(self, result: Result | dict[str, Any]) -> bool:
         """Print a result as JSON and return True, if -O json was given."""
@@ -236,11 +276,11 @@ def add_command(
     example: str,
     name: str | None = None,
     *,
-    asks_server: bool = False,
+    scope: Scope = Scope.HOST,
 ) -> None:
-    """Add a command to a panel of `overnight --help`; `asks_server`: it takes --server."""
+    """Add a command to a panel of `overnight --help`."""
     add = cli.command(name, rich_help_panel=panel, epilog=f"Example: overnight {example}")
-    add(in_session(command, asks_server=asks_server))
+    add(in_session(command, scope))
 
 
 def add_group(
@@ -251,16 +291,19 @@ def add_group(
     example: str,
     *commands: tuple[str, Command, str],
     asks_server: tuple[str, ...] = (),
+    scope: Scope = Scope.HOST,
     has_default: bool = False,
 ) -> None:
     """Add a group of commands, each with its name and the arguments of its example.
 
-    With `has_default` the first one runs where no other is named.
+    `scope` is that of the commands that are not in `asks_server`. With `has_default` the first one runs where no
+    other is named.
     """
     group = typer.Typer(cls=DefaultGroup if has_default else None, no_args_is_help=True)
     for word, command, arguments in commands:
         epilog = f"Example: overnight {name} {word} {arguments}".rstrip()
-        group.command(word, epilog=epilog)(in_session(command, asks_server=word in asks_server))
+        own = Scope.SERVER if word in asks_server else scope
+        group.command(word, epilog=epilog)(in_session(command, own))
     epilog = f"Example: overnight {name} {example}"
     cli.add_typer(group, name=name, rich_help_panel=panel, help=about, epilog=epilog)
 
@@ -278,7 +321,7 @@ class DefaultGroup(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def in_session(command: Command, *, asks_server: bool = False) -> Command:
+def in_session(command: Command, scope: Scope) -> Command:
     """Return a command as Typer calls it: its `current` comes from the context, -O is added if it has none."""
     has_formats = "output" in inspect.signature(command).parameters
     added = [] if has_formats else [parameter("output", OutputOption, Output.TEXT)]
@@ -288,12 +331,32 @@ def in_session(command: Command, *, asks_server: bool = False) -> Command:
             del values["output"]  # choose_output has noted it
         current: Session = context.obj
         current.context = context
-        current.check_server(context.command_path, asks_server=asks_server)
+        current.check_server(context.command_path, scope)
+        source = context.get_parameter_source("database")
+        if source is not None and source.name == "COMMANDLINE":
+            current.database = context.params["database"]
         with current.opened:
             return command(current=current, **values)
 
     replaced = {"current": [parameter("context", typer.Context)]}
-    return with_parameters(run, command, replaced, *added)
+    wrapped = with_parameters(run, command, replaced, *added)
+    wrapped.__dict__["scope"] = scope  # for find_scope
+    return wrapped
+
+
+def find_scope(words: str) -> tuple[Scope, bool]:
+    """Return the scope of a command line, and whether it takes --database."""
+    from overnight.interfaces import cli
+
+    rest = [word for word in words.split() if not word.startswith("-")]
+    found: Any = typer.main.get_command(cli.build(rest[0] if rest else ""))
+    while commands := getattr(found, "commands", None):
+        default = getattr(found, "default", "")
+        name = rest.pop(0) if rest and rest[0] in commands else default
+        if name not in commands:
+            return Scope.HOST, False
+        found = commands[name]
+    return found.callback.scope, any(each.name == "database" for each in found.params)
 
 
 def parameter(

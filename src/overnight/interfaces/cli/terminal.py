@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from overnight.interfaces.cli import local_time
+from overnight.interfaces.cli import local_time, suggestions
 from overnight.model import colours, times
 from overnight.model.flame import FrameKind
 from overnight.model.text import plural, printable
@@ -33,7 +33,7 @@ def print_line(console: rich.console.Console, text: str, style: str | None = Non
 
 def echo(text: str, *, err: bool = False, nl: bool = True, keep: str = "") -> None:
     """Print a line without layout; control characters but those of `keep` are escaped, as the console does."""
-    typer.echo(printable(text, keep=keep), err=err, nl=nl)
+    typer.echo(printable(suggestions.complete(text), keep=keep), err=err, nl=nl)
 
 
 def table(*left: str, right: tuple[str, ...] = ()) -> rich.table.Table:

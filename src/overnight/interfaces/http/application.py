@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MODULES = (agents, fleet, questions, use_cases, admin, assistants, pages)
 ABOUT = """Hosts, events, windows and tasks of a fleet.
 
-Send a token with each request: `Authorization: Bearer TOKEN`. `overnight token create` makes one. A **viewer** reads,
+Send a token with each request: `Authorization: Bearer TOKEN`. `overnight token create --role viewer` makes one. A **viewer** reads,
 an **operator** also gives tasks to hosts, claims members of pools and reserves hosts, an **admin** also manages tokens,
 hosts, pools, and reservations of others.
 

@@ -26,7 +26,7 @@ DESCRIBED = "read /api/v1/openapi.json"
 # Kind, why and what to do, of requests that are refused before they reach a use case.
 REFUSALS = {
     400: ("bad-request", "the request line or a header is invalid or too long", "send valid HTTP/1.1"),
-    401: ("unauthenticated", "the token is missing, unknown, expired or revoked", "on the server: overnight token create --role viewer; send it as Authorization: Bearer TOKEN"),
+    401: ("unauthenticated", "the token is missing, unknown, expired or revoked", "on the server: `overnight token create --role viewer`; send it as Authorization: Bearer TOKEN"),
     403: ("forbidden", "the token has another role", "use a token with that role"),
     404: ("not-found", "the server has no such operation", DESCRIBED),
     405: ("method-not-allowed", "the server has no such operation", DESCRIBED),

@@ -43,7 +43,7 @@ def run(request: serving.Request, progress: Callable[[str], None]) -> None:
             stop = threading.Event()
             with stop_signals.stop_on_signals(stop):
                 if not server.fleet.tokens.list():
-                    progress("no tokens yet; create one: overnight token create --role admin")
+                    progress("no tokens yet; create one: `overnight token create --role admin`")
                 progress(f"serving at {url}")
                 _Uvicorn(_configure(server, tls), stop).run([listener])
         finally:

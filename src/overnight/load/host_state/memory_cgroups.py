@@ -123,7 +123,7 @@ def _check_host(request: host_state.Request) -> tuple[cgroups.Layout, int, int]:
         raise errors.MissingPermissionError(
             "cannot create memory cgroups without root",
             why=f"this process runs as user {os.geteuid()}",
-            todo="sudo overnight age memory-cgroups …",
+            todo="sudo overnight age memory-cgroups 15000",
         )
     layout = _layout()
     free = meminfo.read_available()

@@ -67,7 +67,7 @@ def _torch(seed: int, steps: int, after_step: AfterStep, *, on_gpu: bool) -> flo
         raise errors.CannotError(
             "no GPU is available for --backend cuda",
             why="PyTorch sees no CUDA device",
-            todo="nvidia-smi shows what the driver sees; overnight load trials --backend torch uses the CPU",
+            todo="nvidia-smi shows what the driver sees; `overnight load trials --backend torch` uses the CPU",
         )
     device = torch.device("cuda" if on_gpu else "cpu")
     rows, classes = torch.from_numpy(raw).to(device), torch.from_numpy(labels).to(device)

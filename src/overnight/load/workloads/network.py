@@ -138,7 +138,7 @@ def _create_veth(journal: journal.Journal, n: int) -> tuple[str, str]:
         raise errors.MissingPermissionError(
             "cannot create a veth pair",
             why="network namespaces need root and the program ip (iproute2)",
-            todo="sudo overnight load network --veth, or leave --veth out for loopback",
+            todo="run it as root: `sudo overnight load network --veth`; or leave --veth out for loopback",
         )
     here, there = (f"{journal.run}-{n}{end}" for end in "ab")
     return network.connect(journal, (here, "out", HERE), (there, "in", THERE))

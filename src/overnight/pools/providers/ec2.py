@@ -208,7 +208,7 @@ def check_endpoint(endpoint: str) -> None:
             if endpoint
             else "no reaper has ever served from this database",
             todo="run a TLS proxy on this host, and: "
-            "overnight pool serve --listen 127.0.0.1:8417 --endpoint https://NAME-OF-THIS-HOST",
+            "`overnight pool serve --listen 127.0.0.1:8417 --endpoint https://NAME-OF-THIS-HOST`",
         )
 
 

@@ -190,7 +190,7 @@ def _require() -> None:
         raise pools.ProviderError(
             Reason.NOT_AVAILABLE,
             f"{error.what}: {error.why}",
-            todo="install systemd-container, and run `overnight pool serve` as root; check with: overnight doctor",
+            todo="install systemd-container, and run `overnight pool serve` as root; check with: `overnight doctor`",
             nothing_made=True,
         ) from error
 
@@ -268,7 +268,7 @@ def _not_started(place: pathlib.Path) -> pools.ProviderError:
     return pools.ProviderError(
         Reason.QUOTA if no_room else Reason.ERROR,
         f"machine {place.name} did not boot: {log or 'its log is empty'}",
-        todo="check the requirements: overnight doctor",
+        todo="check the requirements: `overnight doctor`",
     )
 
 

@@ -70,5 +70,5 @@ def refuse(connection: sa.Connection, pool: Pool) -> None:
         raise pool_errors.MemberStateError(
             f"pool {pool.name} holds the members of a cluster",
             why="its sizes are fixed, and it ends with the cluster",
-            todo=f"overnight cluster show {pool.name}; to end it: overnight cluster cancel, or release",
+            todo=f"`overnight cluster show {pool.name}`; to end it: `overnight cluster cancel {pool.name}`",
         )

@@ -57,6 +57,12 @@ def m(text: object, longest: int = wording.MAX_TEXT) -> str:
     return LEADING.sub(lambda match: f"{match[1]}{match[2][:-1]}\\{match[2][-1]}", quiet)
 
 
+def advice(text: str) -> str:
+    """Escape advice, with the commands in it as code."""
+    parts = wording.QUOTED.split(text)
+    return "".join(code(part, 4000) if at % 2 else m(part, 1000) for at, part in enumerate(parts))
+
+
 def code(text: str, longest: int = 160) -> str:
     """Format a name as code; its own backticks do not end it."""
     shown = wording.clean(text, longest)
@@ -122,7 +128,7 @@ def _steps(steps: tuple[Step, ...]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
         what = m(step.what, 1000)
         if step.expect not in ("", *wording.OUTCOMES):
-            what = f"{what.removesuffix('.')}. Expect: {m(step.expect, 1000)}"
+            what = f"{what.removesuffix('.')}. Expect: {advice(step.expect)}"
         yield f"{number}\\. {what}"
         yield from block(step.command) or [""]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import rich.console
 import rich.containers
-import rich.padding
 import rich.table
 import rich.text
 
@@ -62,20 +61,24 @@ def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> 
     return rich.console.Group(*lines)
 
 
-def behind(lead: str, body: rich.console.RenderableType, style: str = "") -> rich.console.RenderableType:  # fmt: skip
-    """Put a lead in a column of its own, so that wrapped lines stay aligned."""
-    grid = rich.table.Table.grid(padding=0)
-    grid.add_column(no_wrap=True, style=style)
-    grid.add_column(overflow="fold")
-    grid.add_row(lead, body)
-    return grid
+def behind(lead: str, body: rich.text.Text, style: str = "") -> rich.console.RenderableType:
+    """Put text behind a lead, so that wrapped lines stay aligned."""
+    return _Behind(body, lead, " " * len(lead), style=style)
+
+
+def command_line(line: str, indent: int = 0, style: str = "green") -> rich.text.Text:
+    """Return a line to copy: it is never wrapped, also where the terminal is narrower."""
+    return rich.text.Text(" " * indent + line, style, overflow="ignore", no_wrap=True)
 
 
 class _Text(rich.text.Text):
-    """Text whose lines end at spaces, but not at JOINT, which becomes one."""
+    """Text whose lines end at spaces, but not at JOINT, which becomes one; a command in it stays whole."""
 
-    def wrap(self, *args: Any, **options: Any) -> rich.containers.Lines:
-        lines = super().wrap(*args, **options)
+    def wrap(
+        self, console: rich.console.Console, width: int, **options: Any
+    ) -> rich.containers.Lines:
+        joined = (word for word in self.plain.split() if JOINT in word)
+        lines = super().wrap(console, max(width, *map(len, joined), 0), **options)
         for line in lines:
             line.plain = line.plain.replace(JOINT, " ")
         return lines
@@ -85,7 +88,8 @@ def make_text(*parts: tuple[str, str] | str) -> _Text:
     text = _Text()
     for part in parts:
         words, style = (part, "") if isinstance(part, str) else part
-        text.append(BEFORE_UNIT.sub(JOINT, words), style)
+        whole = wording.QUOTED.sub(lambda found: found[0].replace(" ", JOINT), words)
+        text.append(BEFORE_UNIT.sub(JOINT, whole), style)
     return text
 
 
@@ -94,16 +98,17 @@ def _verdict(verdict: Verdict) -> _Lines:
     headline = wording.clean(verdict.narrative.headline, 600)
     yield _Headline(make_text((headline, style)), wording.format_confidence(verdict))
     yield make_text("")
-    yield from map(render_part, verdict.narrative.parts)
+    for part in verdict.narrative.parts:
+        yield from render_part(part)
     if meaning := wording.explain_confidence(verdict):
         yield make_text("")
         yield make_text((meaning, "dim"))
 
 
-def render_part(part: Part) -> rich.console.RenderableType:
-    lines: list[rich.console.RenderableType] = [make_text(wording.clean(part.text, 2000))]
-    lines += [make_text((line, "green")) for line in _split_command(part.command)]
-    return behind(f"  {part.label:<10}  ", rich.console.Group(*lines), "bold")
+def render_part(part: Part) -> _Lines:
+    yield behind(f"  {part.label:<10}  ", make_text(wording.clean(part.text, 2000)), "bold")
+    for line in _split_command(part.command):
+        yield command_line(line, 14)
 
 
 class _Headline:
@@ -138,34 +143,41 @@ def _chain(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
         details = wording.list_details(step, known)
         for detail, style in zip(details, ("cyan", "", ""), strict=True):
             if detail:
-                yield _Railed(rail, make_text((detail, style)))
+                yield _behind_rail(rail, make_text((detail, style)))
         for evidence in step.evidence[:3]:
-            yield _Railed(rail, make_text(("· ", "dim"), wording.clean(evidence.text, 600)))
+            yield _behind_rail(rail, make_text(("· ", "dim"), wording.clean(evidence.text, 600)))
             if evidence.look:
-                yield _Railed(rail, make_text(("  $ " + wording.command(evidence.look), "dim")))
+                yield command_line(f"{rail}    $ {wording.command(evidence.look)}", 0, "dim")
         for evidence in step.against[:2]:
-            yield _Railed(
+            yield _behind_rail(
                 rail, make_text(("against: ", "yellow"), wording.clean(evidence.text, 600))
             )
         if at < last:
             link = following.get(step.id)
-            yield _Railed("│", _link(link) if link else make_text("no link"), "▼")
+            yield _behind_rail("│", _link(link) if link else make_text("no link"), "▼")
 
 
-class _Railed:
-    """Text behind a rail that continues through all of its lines, and ends in `tip`."""
+class _Behind:
+    """Text whose lines stand behind a lead: the first, those that follow, and, if it has a tip, the last."""
 
-    def __init__(self, rail: str, body: rich.text.Text, tip: str = "") -> None:
-        self.rail, self.body, self.tip = rail, body, tip or rail
+    def __init__(self, body: rich.text.Text, first: str, following: str, tip: str = "", style: str = "") -> None:  # fmt: skip
+        self.body, self.first, self.following, self.tip, self.style = body, first, following, tip, style  # fmt: skip
 
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> rich.console.RenderResult:
-        lines = self.body.wrap(console, max(10, options.max_width - 4), overflow="fold")
-        for number, line in enumerate(lines, 1):
-            rail = self.tip if number == len(lines) else self.rail
+        width = max(10, options.max_width - len(self.first))
+        lines = self.body.wrap(console, width, overflow="fold")
+        leads = [self.first, *[self.following] * (len(lines) - 1)]
+        leads[-1] = self.tip or leads[-1]
+        for lead, line in zip(leads, lines, strict=False):
             line.rstrip()
-            yield rich.text.Text.assemble(f"{rail}  ", line)
+            whole = rich.text.Text(no_wrap=True, overflow="ignore")
+            yield whole.append(lead, self.style).append_text(line)
+
+
+def _behind_rail(rail: str, body: rich.text.Text, tip: str = "") -> _Behind:
+    return _Behind(body, f"{rail}  ", f"{rail}  ", f"{tip or rail}  ")
 
 
 def _link(link: Link) -> rich.text.Text:
@@ -217,7 +229,7 @@ def _suspects(verdict: Verdict) -> _Lines:
         text = f"{wording.clean(suspect.title, 60)}: {wording.clean(suspect.text)}"
         yield behind(f"{wording.format_outcome(suspect):11}  ", make_text(text))
         if suspect.outcome is SuspectOutcome.NOT_CLEARED and suspect.look:
-            yield behind(" " * 13, make_text((wording.command(suspect.look), "green")))
+            yield command_line(wording.command(suspect.look), 13)
 
 
 def _ruled_out(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
@@ -244,7 +256,7 @@ def _steps(steps: tuple[Step, ...]) -> _Lines:
         yield behind(f"{number}. ", make_text(wording.clean(step.what, 1000)))
         for line in _split_command(step.command):
             # Without a prompt: what is selected is what is run.
-            yield rich.padding.Padding(make_text((line, "green")), (0, 0, 0, 5))
+            yield command_line(line, 5)
         if step.expect and step.expect not in wording.OUTCOMES:
             yield behind("   ", make_text(("expect: ", "dim"), wording.clean(step.expect, 1000)))
 

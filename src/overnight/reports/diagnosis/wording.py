@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from overnight.model.verdict import Chain, Gap, Verdict
     from overnight.reports import diagnosis
 
+QUOTED = re.compile(r"`((?:sudo )?overnight [^`]*)`")
 percent = texts.percent
 clock = layout.clock
 DENOMINATORS = (

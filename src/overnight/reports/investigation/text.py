@@ -26,7 +26,7 @@ def write(report: investigation.Report, file: BinaryIO) -> None:
     """Write the report as plain text."""
     out = io.StringIO()
     console = rich.console.Console(file=out, width=WIDTH, no_color=True, highlight=False)
-    console.print(render(report))
+    console.print(render(report), crop=False)
     lines = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
     file.write(lines.encode("utf-8", "replace"))
 
@@ -35,7 +35,8 @@ def render(report: investigation.Report) -> rich.console.Group:
     """Render the report; names are text, never markup."""
     style = STYLES.get(report.investigation.outcome, "bold yellow")
     lines: list[rich.console.RenderableType] = [_text(wording.headline(report), style, 600), ""]
-    lines += map(diagnosis.render_part, wording.parts(report))
+    for part in wording.parts(report):
+        lines += diagnosis.render_part(part)
     for section in sections.make_sections(report):
         lines += ["", _text(section.heading, "bold underline")]
         lines += [diagnosis.behind("- ", _text(line, most=1500)) for line in section.lines]
@@ -45,7 +46,10 @@ def render(report: investigation.Report) -> rich.console.Group:
                 lines.append(_text(f"{len(table.rows) - MAX_ROWS} more are left out"))
         if section.file:
             file = texts.command(section.file).split("\n")
-            lines += [_text(section.file_title, "dim"), *(_text(line, "green") for line in file)]
+            lines += [
+                _text(section.file_title, "dim"),
+                *(diagnosis.command_line(line) for line in file),
+            ]
     return rich.console.Group(*lines)
 
 

@@ -27,7 +27,7 @@ READS = ("describe_", "get_")  # start of calls that change nothing; those that 
 SETTLE_SECONDS = 5.0  # wait for tags that were written and are not visible yet
 POLICY = "docs/reservations-aws.md"
 CHOOSE_ANOTHER = (
-    "choose another host, or reserve by --count; overnight reservations lists the leases"
+    "choose another host, or reserve by --count; `overnight reservations list` lists the leases"
 )
 # Answers that stay the same when the call is repeated. ValidationError of Auto Scaling depends on its sizes.
 FINAL = re.compile(r"ClusterNotFoundException|ValidationException|Invalid\w+\.Malformed")
@@ -131,7 +131,7 @@ class Hosts:
             raise errors.UsageError(
                 f"{host!r} is not the id of an instance",
                 why=f"hosts of {self.name} have names such as i-0123456789abcdef0",
-                todo=f"list them: overnight reserve --provider {self.name} --dry-run",
+                todo=f"list them: `overnight reserve --provider {self.name} --dry-run`",
             )
 
     # Instances and their tags.

@@ -67,7 +67,7 @@ def start(
         raise reservations.PlatformError(
             f"cannot start an agent on {host}",
             why="the reservation names no server that it could report to",
-            todo="add --agent-server URL to overnight reserve",
+            todo="add --agent-server URL to `overnight reserve`",
             retry=False,
         )
     name, unit = f"{TOKENS}/{host}", UNIT + lease.id

@@ -141,7 +141,7 @@ class Nodes:
                 raise reservations.PlatformError(
                     f"cannot restore the NoExecute taint of {host}",
                     why=f"it would delete pod {pods.name(present[0])}, whatever its PodDisruptionBudget says",
-                    todo=f"remove the pod, or give the node back: overnight release {lease.id}",
+                    todo=f"remove the pod, or give the node back: `overnight release {lease.id}`",
                 )
             client.edit(NODES, host, lambda node: marks.add_no_execute(node, lease.id))
 
@@ -366,7 +366,7 @@ def _taken(host: str, held: Held) -> reservations.TakenError:
     return reservations.TakenError(
         f"{host} is reserved",
         why=f"it belongs to {marks.describe(held)}" if held.id else "its Lease object is gone",
-        todo="choose another host, or release that reservation: overnight reservations",
+        todo="choose another host, or release that reservation: `overnight reservations list`",
     )
 
 

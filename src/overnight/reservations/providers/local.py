@@ -168,7 +168,7 @@ class Local(reservations.Provider):
             raise reservations.TakenError(
                 f"{host} is reserved by {owner}",
                 why=f"{held.id or FILE} is written in {self._folder}",
-                todo="overnight janitor removes it when it has expired",
+                todo="`overnight janitor` removes it when it has expired",
             )
 
     def _write(self, lease: Lease) -> None:

@@ -91,7 +91,7 @@ class Nspawn(reservations.Provider):
                     raise reservations.TakenError(
                         f"{host} belongs to {other.parent.name}",
                         why=f"its folder is {other}",
-                        todo="overnight janitor removes it when its lease has expired",
+                        todo="`overnight janitor` removes it when its lease has expired",
                     )
             for folder in (place.parent, place):
                 folder.mkdir(mode=0o700, exist_ok=True)
@@ -105,7 +105,7 @@ class Nspawn(reservations.Provider):
             raise reservations.PlatformError(
                 f"{host} has ended",
                 why="it was shut down from inside, or killed",
-                todo=f"overnight release {lease.id}; its log: {place / 'log'}",
+                todo=f"`overnight release {lease.id}`; its log: {place / 'log'}",
                 retry=False,
             )
         self.claim(host, order, lease)  # a failed boot deletes the folder
@@ -120,7 +120,7 @@ class Nspawn(reservations.Provider):
             raise reservations.PlatformError(
                 f"{host} ended while it booted",
                 why=(place / "log").read_text(errors="replace")[-nspawn.TAIL :].strip(),
-                todo="check the template, and the requirements: overnight doctor",
+                todo="check the template, and the requirements: `overnight doctor`",
                 retry=False,
             )
         state = leader and _machine_agent.run_inside(leader, "systemctl", "is-system-running", check=False)  # fmt: skip

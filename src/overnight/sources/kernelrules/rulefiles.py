@@ -91,7 +91,7 @@ def _problem(origin: str, name: str, why: str) -> errors.UsageError:
     return errors.UsageError(
         f"invalid rule file {where}",
         why=why,
-        todo="see the format in docs/kernel-log.md, then check with   overnight rules test FILE",
+        todo="see the format in docs/kernel-log.md, then check with   `overnight rules test FILE`",
     )
 
 

@@ -84,7 +84,7 @@ class PerfRecorder:
             raise errors.MissingToolError(
                 "perf is not on PATH",
                 why="this recorder runs the perf binary",
-                todo="install it (overnight doctor shows how), or: overnight record --recorder native",
+                todo="install it (`overnight doctor` shows how), or: `overnight record --recorder native`",
             )
         self._spool = spool
         began = perf.read_clock()
@@ -182,7 +182,7 @@ class PerfRecorder:
         raise errors.RecordingError(
             "perf did not start recording",
             why=self._read_stderr() or "it exited or did not answer",
-            todo="overnight doctor shows what is missing; or: overnight record --recorder native",
+            todo="`overnight doctor` shows what is missing; or: `overnight record --recorder native`",
         )
 
     def _ping(self) -> None:

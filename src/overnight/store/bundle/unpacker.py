@@ -81,8 +81,7 @@ def _explain_errors(path: pathlib.Path) -> Iterator[None]:
     except (archive.BadArchiveError, header.NoBundleError) as error:
         raise errors.CannotError(
             f"{path} is not a valid bundle: {error}",
-            why="it is damaged, cut short, or was not written by overnight bundle create; "
-            "nothing was unpacked",
+            why="it is damaged, cut short, or is not a bundle; nothing was unpacked",
             todo="ask for it again, and compare its checksum with the sender's",
         ) from error
     except header.FutureError as error:

@@ -80,7 +80,7 @@ class Writer:
                 raise errors.CannotError(
                     f"signals of {self._host} are already being recorded",
                     why=f"another process holds {self.folder / 'lock'}",
-                    todo="stop it, or choose another folder: overnight --home DIR",
+                    todo="stop it, or choose another folder with --home DIR",
                 ) from error
             except OSError as error:
                 if errors.is_own(error):
@@ -88,7 +88,7 @@ class Writer:
                 raise errors.MissingPermissionError(
                     f"cannot write to {self.folder}",
                     why=str(error),
-                    todo="choose a folder of your own: overnight --home DIR",
+                    todo="choose your own folder with --home DIR",
                 ) from error
             undo.pop_all()
         return lock

@@ -158,7 +158,7 @@ def test_undo_touches_nothing_that_apply_never_changes(
     changes._save(record, root, [*changes._load(record), step])
     with pytest.raises(errors.CannotError, match="cannot be read") as raised:
         changes.undo(root, home)
-    assert "is not a change that overnight audit makes" in raised.value.why
+    assert "is not a change that audits make" in raised.value.why
     assert read_tree(root) == before
 
 

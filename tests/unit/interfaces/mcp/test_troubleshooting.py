@@ -124,7 +124,7 @@ async def none_ready(world: World, ask: Ask) -> None:
     error = await ask("system_acquire_pooled_instance", "NoReadyMembersError", pool_id="ci")
     assert "target 5, ready 0, warming 5" in error["what"]
     assert error["next_tool"] == "attribute_failure"
-    missed = await ask("attribute_failure", id=error["todo"].split()[-1])
+    missed = await ask("attribute_failure", id=error["todo"].split()[-1].strip("`"))
     assert (missed["subject"], missed["cause"]) == ("claim", "still_warming")
     assert "0 ready, 5 warming" in missed["summary"]
     explained = await ask("attribute_failure", id="ci")

@@ -111,7 +111,7 @@ def _action(state: str, number: int, options: dict[str, str], *, undo: bool, lis
             if undo or lists
             else "no state was given",
             why="one action is needed",
-            todo="overnight age memory-cgroups 15000, overnight age --undo, or overnight age --list",
+            todo="`overnight age memory-cgroups 15000`, `overnight age --undo`, or `overnight age --list`",
         )
     action = "undo" if undo else "list" if lists else state
     simple = action in ("undo", "list", "uptime", "purge")
@@ -148,7 +148,7 @@ def _show(report: age.Report, console: rich.console.Console) -> None:
     if report.aged is not None and not report.verified:
         show("the host does not count all of them: some were freed meanwhile", "red")
     if report.aged is not None:
-        show("undo with: overnight age --undo", "cyan")
+        show("undo with: `overnight age --undo`", "cyan")
 
 
 def _format_actions(report: age.Report) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _format_actions(report: age.Report) -> Iterator[str]:
     for run in report.runs:
         yield f"{'would undo: ' * report.dry_run}{run.what} ({run.run}): {STATES[run.state]}"
     if report.did == "list" and not report.runs:
-        yield "no state from overnight age on this host"
+        yield "no aged state on this host"
     done = report.undone or report.problems or (report.dry_run and report.runs)
     if report.did == "undo" and not done:
         yield "nothing to undo"

@@ -24,7 +24,7 @@ REFUSAL = "refusing to change the host"
 
 def register(cli: session.CommandLine) -> None:
     example = "audit --root /mnt/image --fix packer"
-    session.add_command(cli, audit, "Before the night", example, asks_server=True)
+    session.add_command(cli, audit, "Before the night", example, scope=session.Scope.SERVER)
 
 
 def audit(
@@ -87,7 +87,7 @@ def _ask_server(current: session.Session, host: str) -> Report:
         raise errors.UsageError(
             f"{others[0]} cannot be combined with --server or --host",
             why="a server has the last audit of a host, not its files",
-            todo=f"run overnight audit {others[0]} on the host",
+            todo="repeat it on the host, without --host",
         )
     return current.server.read_audit(host)
 
@@ -115,7 +115,7 @@ def _apply(current: session.Session, report: Report, root: pathlib.Path, yes: bo
     if steps:
         session.confirm(yes, REFUSAL, why="the change needs confirmation")
         record = changes.apply(steps, root, current.home)
-        terminal.echo(f"done; revert with: overnight audit --undo ({record})", err=True)
+        terminal.echo(f"done; revert with: `overnight audit --undo` ({record})", err=True)
         if report.live:
             terminal.echo("units that are running keep running until stopped or rebooted", err=True)
     current.printed_json(changes.Change(root, "applied", steps, cannot))

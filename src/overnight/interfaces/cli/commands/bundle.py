@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pathlib
+import shlex
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -29,7 +30,9 @@ def register(cli: session.CommandLine) -> None:
 
 def create(
     current: session.Session,
-    event_id: str = session.argument("", "Event id or prefix; overnight events lists them.", "ID"),
+    event_id: str = session.argument(
+        "", "Event id or prefix; `overnight events` lists them.", "ID"
+    ),
     event: str = session.option("", "Event id or prefix, instead of the argument.", "ID"),
     file: pathlib.Path | None = session.option(
         None, "File to write. Default: ID.overnight.", "FILE", "-o", "--file"
@@ -49,7 +52,7 @@ def create(
         raise errors.UsageError(
             "no event was given",
             why="a bundle holds the evidence of one event",
-            todo="overnight bundle create ID, or --event ID; overnight events lists the ids",
+            todo="`overnight bundle create ID`, or --event ID; `overnight events` lists the ids",
         )
     before_s, after_s = times.parse_duration(before), times.parse_duration(after)
     found = current.evidence(event_id=event_id or event)
@@ -90,7 +93,10 @@ def open_(
         bundle = bundles.open_into(file, target, lambda what, share: update(share, what))
     if not current.printed_json(bundle):
         event = bundle.header.event
-        _show(bundle, f"opened; read it with: overnight --home {target} events {event}")
+        _show(
+            bundle,
+            f"opened; read it with: `overnight --home {shlex.quote(str(target.absolute()))} events {event}`",
+        )
 
 
 def _show(bundle: bundles.Bundle, ending: str) -> None:

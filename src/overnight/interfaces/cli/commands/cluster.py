@@ -109,7 +109,7 @@ def _follow(current: session.Session, use: clusters.Clusters, made: ClusterRepor
         raise errors.CannotError(
             f"{name} was not assembled: {report.cluster.reason}",
             why=f"fewer than {report.cluster.at_least} of {report.cluster.count} hosts became ready",
-            todo=f"see what failed: overnight pool explain {name}",
+            todo=f"see what failed: `overnight pool explain {name}`",
         )
     return report
 

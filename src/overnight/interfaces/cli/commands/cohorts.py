@@ -13,7 +13,7 @@ P = (
 
 def register(cli: session.CommandLine) -> None:
     example = "cohorts --kind net.driver_reset"
-    session.add_command(cli, cohorts, "In the morning", example, asks_server=True)
+    session.add_command(cli, cohorts, "In the morning", example, scope=session.Scope.SERVER)
 
 
 def cohorts(

@@ -8,7 +8,7 @@ ORDER = 37
 
 def register(cli: session.CommandLine) -> None:
     example = "compare --kind job.failed --at '2026-11-15 14:00'"
-    session.add_command(cli, compare, "In the morning", example, asks_server=True)
+    session.add_command(cli, compare, "In the morning", example, scope=session.Scope.SERVER)
 
 
 def _read_span(text: str) -> str:

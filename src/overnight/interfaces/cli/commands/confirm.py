@@ -8,7 +8,7 @@ ORDER = 52
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, confirm, "Fleet", "confirm K7QM-2XPD", asks_server=True)
+    session.add_command(cli, confirm, "Fleet", "confirm K7QM-2XPD", scope=session.Scope.SERVER)
 
 
 def confirm(

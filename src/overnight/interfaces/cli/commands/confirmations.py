@@ -8,7 +8,7 @@ ORDER = 51
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, confirmations, "Fleet", "confirmations", asks_server=True)
+    session.add_command(cli, confirmations, "Fleet", "confirmations", scope=session.Scope.SERVER)
 
 
 def confirmations(current: session.Session, database: pool_options.DatabaseOption = "") -> None:

@@ -22,7 +22,7 @@ Column = Literal[
 
 def register(cli: session.CommandLine) -> None:
     example = "cpu -b 2026-11-15T03:14:02 -e +5s --core 39"
-    session.add_command(cli, cpu, "In the morning", example, asks_server=True)
+    session.add_command(cli, cpu, "In the morning", example, scope=session.Scope.SERVER)
 
 
 def cpu(

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pathlib
 from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
-from overnight.interfaces.cli import files, local_time, session
+from overnight.interfaces.cli import files, local_time, session, suggestions
 
 if TYPE_CHECKING:
     from overnight.model.finding import Answer
@@ -15,7 +16,11 @@ ORDER = 28
 
 def register(cli: session.CommandLine) -> None:
     session.add_command(
-        cli, diagnose, "In the morning", "diagnose -O html -o report.html", asks_server=True
+        cli,
+        diagnose,
+        "In the morning",
+        "diagnose -O html -o report.html",
+        scope=session.Scope.SERVER,
     )
 
 
@@ -79,7 +84,7 @@ def diagnose(
         raise errors.UsageError(
             "--save and --server are mutually exclusive",
             why="a control plane has the events that its hosts report",
-            todo="leave out --save, or run overnight event add on the host",
+            todo="leave out --save, or run `overnight event add` on the host",
         )
     found = windows.Evidence(current.home, event_id=event_id, at=at)
     if bundle is None:
@@ -96,6 +101,8 @@ def diagnose(
             status.update(f"running detectors … {answer.detector}: {answer.status}")
 
         result = diagnosis.diagnose(request, show_answer)
+    verdict = suggestions.complete_fields(result.verdict)
+    result = dataclasses.replace(result, verdict=verdict)
     if output == "text":
         current.console().print(result.render())
     else:

@@ -20,6 +20,7 @@ def register(cli: session.CommandLine) -> None:
         diff,
         "In the morning",
         "diff -b 2026-11-15T03:14:02 -e +5s --baseline 2026-11-15T03:00 --baseline-end +10m",
+        scope=session.Scope.HOME,
     )
 
 

@@ -18,7 +18,7 @@ MAX_ITEMS = 5
 
 def register(cli: session.CommandLine) -> None:
     session.add_command(
-        cli, drift, "In the morning", "drift --kind net.driver_reset", asks_server=True
+        cli, drift, "In the morning", "drift --kind net.driver_reset", scope=session.Scope.SERVER
     )
 
 
@@ -79,7 +79,7 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
         show(f"{plural(more, 'more difference')} (--limit)")
     for unit, hosts in result.never_active.items():
         show(
-            f"{unit} is enabled, but was never active on {plural(len(hosts), 'host')}: overnight audit on "
+            f"{unit} is enabled, but was never active on {plural(len(hosts), 'host')}: an audit of "
             f"{hosts[0]} shows why (never-active)",
             "yellow",
         )

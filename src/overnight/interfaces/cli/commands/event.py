@@ -22,6 +22,7 @@ def register(cli: session.CommandLine) -> None:
         "add --kind job.failed --host db-7 --label gpu=h100",
         ("add", add, "--kind job.failed --at 03:14:07 --host db-7 --label job=train-7"),
         ("remove", remove, "8f0c2d1e"),
+        scope=session.Scope.HOME,
     )
 
 

@@ -19,7 +19,9 @@ ORDER = 30
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, events, "In the morning", "events -b '12h ago'", asks_server=True)
+    session.add_command(
+        cli, events, "In the morning", "events -b '12h ago'", scope=session.Scope.SERVER
+    )
 
 
 def events(
@@ -116,7 +118,7 @@ def _show(listing: stored.Listing, current: session.Session) -> None:
     else:
         show_table(listing.events, console, with_host=len(listing.hosts) > 1)
         count = len(listing.events)
-        hint = f"{plural(count, 'event')}; {current.command('diagnose ID')} finds the cause"
+        hint = f"{plural(count, 'event')}; `overnight diagnose ID` finds the cause"
         terminal.print_line(console, hint, "dim")
     for gap in listing.gaps:
         length = times.format_duration((gap.end_us - gap.begin_us) / 1e6)

@@ -22,7 +22,7 @@ def register(cli: session.CommandLine) -> None:
         flame,
         "In the morning",
         "flame -b 2026-11-15T03:14:02 -e +5s --core 39 -O svg -o hot.svg",
-        asks_server=True,
+        scope=session.Scope.SERVER,
     )
 
 

@@ -19,7 +19,7 @@ INTERVAL = (
 
 def register(cli: session.CommandLine) -> None:
     example = "hazard --kind net.driver_reset"
-    session.add_command(cli, hazard, "In the morning", example, asks_server=True)
+    session.add_command(cli, hazard, "In the morning", example, scope=session.Scope.SERVER)
 
 
 def hazard(

@@ -16,7 +16,7 @@ def register(cli: session.CommandLine) -> None:
         heatmap,
         "In the morning",
         "heatmap -O html -o night.html --mark '2026-11-15T03:14:07=NIC reset'",
-        asks_server=True,
+        scope=session.Scope.SERVER,
     )
 
 

@@ -14,7 +14,9 @@ ORDER = 33
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, hosts, "In the morning", "hosts --label zone=b", asks_server=True)
+    session.add_command(
+        cli, hosts, "In the morning", "hosts --label zone=b", scope=session.Scope.SERVER
+    )
 
 
 def hosts(
@@ -42,7 +44,7 @@ def hosts(
     none = (
         "no host has these labels"
         if wanted
-        else "no host has enrolled (overnight token create --role agent)"
+        else "no host has enrolled (`overnight token create --role agent`)"
     )
     terminal.echo(terminal.columns(headings, rows) or none, keep="\n")
     for host in result.hosts:

@@ -19,6 +19,7 @@ def register(cli: session.CommandLine) -> None:
         "During the night",
         "import perf.data other-host.perf.txt.gz --host db-7",
         name="import",
+        scope=session.Scope.HOME,
     )
 
 

@@ -15,7 +15,7 @@ def register(cli: session.CommandLine) -> None:
 def janitor(
     current: session.Session,
     provider: str = session.option("local", "Platform of the hosts.", "NAME"),
-    where: str = session.option("", "Cluster, group, pool or image, as in overnight reserve.", "NAME"),
+    where: str = session.option("", "Cluster, group, pool or image, as in `overnight reserve`.", "NAME"),
     region: str = session.option("", "Region of the platform.", "NAME"),
     dry_run: bool = session.flag("Show what would be released, and exit."),
     print_unit: bool = session.flag(unit_options.UNIT),

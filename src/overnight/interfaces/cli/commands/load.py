@@ -90,7 +90,7 @@ def run_load(
         raise errors.UsageError(
             "no workload was given",
             why=f"workloads: {', '.join(load.list_loads(current.home).workloads)}",
-            todo="overnight load cpu --for 1m, or overnight load --list",
+            todo="`overnight load cpu --for 1m`, or `overnight load --list`",
         )
     seconds = times.parse_duration(duration) if duration else (None if trials or profile else 600.0)
     options = load.Options(

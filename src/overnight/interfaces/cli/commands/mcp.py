@@ -11,7 +11,7 @@ ORDER = 50
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, mcp, "Fleet", "mcp --server https://centre.example:8416", asks_server=True)  # fmt: skip
+    session.add_command(cli, mcp, "Fleet", "mcp --server https://centre.example:8416", scope=session.Scope.SERVER)  # fmt: skip
 
 
 def mcp(

@@ -198,7 +198,7 @@ def terminate(
 def forget(
     current: session.Session,
     where: pool_options.Pools,
-    host: str = session.argument(..., "Host, as `overnight pool show` names it.", "HOST"),
+    host: str = session.argument(..., "Host, as `overnight pool show POOL` names it.", "HOST"),
     yes: pool_options.YesOption = False,
 ) -> None:
     """Give up the members on a host that is gone for good."""

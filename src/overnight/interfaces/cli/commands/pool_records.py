@@ -9,7 +9,14 @@ import threading
 from typing import TYPE_CHECKING
 
 from overnight.app import pool_documents
-from overnight.interfaces.cli import local_time, pool_options, pool_view, session, terminal
+from overnight.interfaces.cli import (
+    local_time,
+    pool_options,
+    pool_view,
+    session,
+    suggestions,
+    terminal,
+)
 from overnight.model import stop_signals
 from overnight.model.pool_explanation import Cause
 
@@ -72,7 +79,7 @@ def explain(
 
     With the end of the machine's console where the provider has one, also after the machine is gone.
     """
-    explained = where.explain(name)
+    explained = suggestions.complete_fields(where.explain(name))
     if not current.printed_json(pool_documents.explanation_document(explained)):
         _print(explained)
 
@@ -103,7 +110,7 @@ def _print(explained: Explanation) -> None:
 def cancel(
     current: session.Session,
     where: pool_options.Pools,
-    task: str = session.argument(..., "Task, as `overnight pool show` lists it.", "TASK"),
+    task: str = session.argument(..., "Task, as `overnight pool show POOL` lists it.", "TASK"),
 ) -> None:
     """Cancel a stalled launch, or give up a stalled teardown.
 
@@ -115,5 +122,5 @@ def cancel(
     if cancelled.abandoned_us is not None and current.output is session.Output.TEXT:
         terminal.echo(
             f"machine {cancelled.machine_id} may still run and cost money: terminate it at the provider, "
-            f"then: overnight pool terminate {cancelled.id}"
+            f"then: `overnight pool terminate {cancelled.id}`"
         )

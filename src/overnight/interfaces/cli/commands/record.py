@@ -133,7 +133,7 @@ def _describe(failure: Failure) -> str:
     name, effect = {
         Part.FLIGHT_RECORDER: ("the flight recorder", "signals and events are not recorded"),
         Part.PROFILER: ("the profiler", "stacks are not recorded"),
-        Part.INGEST: ("ingest", "stacks stay in the spool: overnight store ingest"),
+        Part.INGEST: ("ingest", "stacks stay in the spool: `overnight store ingest`"),
     }[failure.part]
     when = local_time.cell(failure.time_us)
     return f"error: {name} failed at {when}: {failure.why}; {effect}"
@@ -160,9 +160,8 @@ def _show(recording: Recording, current: session.Session) -> None:
         )
     console.print(cores)
     if len(recording.cores) > 16:
-        console.print(
-            f"[dim]and {plural(len(recording.cores) - 16, 'less busy core')} ({current.command('heatmap')})[/]"
-        )
+        more = plural(len(recording.cores) - 16, "less busy core")
+        terminal.print_line(console, f"and {more} (`overnight heatmap`)", "dim")
     if recording.profile:
         _show_profile(recording.profile, console)
     if recording.events:

@@ -9,7 +9,7 @@ ORDER = 47
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, release, "Hosts", "release r-5f0c9a41d2b7", asks_server=True)
+    session.add_command(cli, release, "Hosts", "release r-5f0c9a41d2b7", scope=session.Scope.SERVER)
 
 
 def release(
@@ -18,7 +18,7 @@ def release(
     everything: bool = session.flag("Release every reservation of the database.", "--all"),
     all_marks: bool = session.flag("Also release hosts of --provider that the database does not know."),
     provider: str = session.option("local", "Platform for --all-marks.", "NAME"),
-    where: str = session.option("", "Place for --all-marks, as in overnight reserve.", "NAME"),
+    where: str = session.option("", "Place for --all-marks, as in `overnight reserve`.", "NAME"),
     region: str = session.option("", "Region for --all-marks.", "NAME"),
     database: pool_options.DatabaseOption = "",
     why: pool_options.WhyOption = "",

@@ -16,7 +16,7 @@ ORDER = 46
 
 def register(cli: session.CommandLine) -> None:
     example = "reserve --provider kubernetes --where prod --count 2 --for 12h --evict --dry-run"
-    session.add_command(cli, reserve, "Hosts", example, asks_server=True)
+    session.add_command(cli, reserve, "Hosts", example, scope=session.Scope.SERVER)
 
 
 def reserve(
@@ -35,9 +35,9 @@ def reserve(
     evict: bool = session.flag("Evict what runs there, within its disruption budgets."),
     no_execute: bool = session.flag("Kubernetes: also taint NoExecute, once the host is empty."),
     detach: bool = session.flag("EC2: detach from the group instead of standby."),
-    reference: str = session.option("", "Host of production, or a file of overnight snapshot, to compare with.", "HOST|FILE"),
+    reference: str = session.option("", "Host of production, or a file of `overnight snapshot`, to compare with.", "HOST|FILE"),
     for_: str = session.option("12h", "Lease duration; the hosts are given back after it.", "DURATION", "--for"),
-    renew: bool = session.flag("Renew the lease while overnight serve runs."),
+    renew: bool = session.flag("Renew the lease while `overnight serve` runs."),
     at_most: str = session.option("14d", "End of a renewed lease, from now.", "DURATION"),
     wait: str = session.option("15m", "Maximum time until every host is held and empty.", "DURATION"),
     agent: bool = session.flag("Start an agent on hosts where none runs."),

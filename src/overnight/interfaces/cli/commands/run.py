@@ -145,19 +145,19 @@ def _check_server(
     current: session.Session, provider: str, plan: pathlib.Path, *, local: bool
 ) -> None:
     """Raise UsageError for a plan with hosts elsewhere without a server, and the reverse."""
-    if local and current.chosen_server is None:
-        current.__dict__["server"] = None  # OVERNIGHT_SERVER is for plans with hosts elsewhere
-    elif local:
+    if local:
+        current.asks_server = False  # OVERNIGHT_SERVER is for plans with hosts elsewhere
+    if local and current.chosen_server is not None:
         raise errors.UsageError(
             "a plan with provider local cannot be used with --server",
-            why="provider local is the machine that overnight run runs on",
+            why="provider local is the machine that runs the plan",
             todo=f"overnight run {plan}",
         )
-    elif current.server is None:
+    if not local and current.server is None:
         raise errors.UsageError(
             f"a plan with hosts of provider {provider} needs a server",
             why="agents report to the server, and it continues while this machine is off",
-            todo=f"overnight run {plan} --server URL (overnight serve starts a server)",
+            todo=f"`overnight run {plan} --server URL` (`overnight serve` starts a server)",
         )
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.interfaces.cli import local_time, profile_options, session, terminal
+from overnight.interfaces.cli import local_time, profile_options, session, suggestions, terminal
 from overnight.model.text import plural
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def check(
             status.update(f"checking segment {done + 1} of {total} …")
 
         report = store.check(current.home, clean=clean, progress=show_progress)
+    report = suggestions.complete_fields(report)
     if not current.printed_json(report):
         _show(report, clean)
     return errors.ExitCode.FOUND if report.problems else errors.ExitCode.DONE
@@ -53,7 +54,7 @@ def _show(report: store.CheckReport, clean: bool) -> None:
         f"{plural(report.blocks, 'block')} of signals, {plural(report.looks, 'poll')}; {report.bytes / 1e6:.1f} MB"
     )
     if report.unfinished:
-        action = "deleted" if clean else "delete with: overnight store check --clean"
+        action = "deleted" if clean else "delete with: `overnight store check --clean`"
         terminal.echo(
             f"{plural(len(report.unfinished), 'unfinished file')} of killed writers; {action}"
         )

@@ -27,6 +27,7 @@ def register(cli: session.CommandLine) -> None:
         "Fleet",
         "create --role admin",
         *((name, pool_options.takes_pools(call), example) for name, call, example in commands),
+        scope=session.Scope.HOME,
     )
 
 

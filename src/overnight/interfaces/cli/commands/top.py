@@ -16,9 +16,8 @@ Format = formats.Format
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli, top, "In the morning", "top functions -b 2026-11-15T03:14:02 -e +5s --core 39"
-    )
+    example = "top functions -b 2026-11-15T03:14:02 -e +5s --core 39"
+    session.add_command(cli, top, "In the morning", example, scope=session.Scope.SERVER)
 
 
 @profile_options.takes_query()
@@ -43,7 +42,8 @@ def top(
     from overnight.app import top as ranking
 
     who = who or output is Format.JSON
-    request = ranking.Request(current.home, query, tuple(mark or ()), kind, limit, who)
+    home, chosen = profile_options.find_samples(current, query)
+    request = ranking.Request(home, chosen, tuple(mark or ()), kind, limit, who)
     if output is Format.HTML:
         files.deliver(ranking.make_page(request), file)
         return

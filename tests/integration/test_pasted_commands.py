@@ -1,0 +1,122 @@
+"""Every command that an output suggests is pasted into a shell, in another folder, and works on the same data home."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+import scenarios
+from overnight.interfaces import cli
+
+# Up to the end of the backticks or the line, or to an explanation behind three spaces.
+NAMES = "|".join(typer.main.get_command(cli.build()).commands)  # type: ignore[attr-defined]
+COMMAND = re.compile(
+    rf"(?<![\w/.-])(overnight (?:--|(?:{NAMES})\b)[^`\n]*?)(?=`|$|   )", re.MULTILINE
+)
+PLACEHOLDER = re.compile(r"(?<![\w./'-])[A-Z]{2,}(?![\w])")
+# They change the host, or run until they are stopped: tests/unit/interfaces/test_suggestions.py parses them.
+LASTING = re.compile(
+    r" (record|agent|live|load|age|rehearse|instrument|reserve|serve|mcp|census)\b"
+)
+NARROW = 40
+
+
+class Shell:
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.user = folder / "user"
+        self.user.mkdir()
+        bins = pathlib.Path(sys.executable).parent
+        kept = {
+            n: v for n, v in os.environ.items() if not n.startswith(("OVERNIGHT", "SUDO", "XDG"))
+        }
+        self.environment = {**kept, "HOME": str(self.user), "COLUMNS": str(NARROW), "PATH": f"{bins}:{kept['PATH']}"}  # fmt: skip
+
+    def run(self, line: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            check=False,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    @property
+    def wrote_default_home(self) -> bool:
+        return (self.user / ".local/share/overnight").exists()
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> scenarios.Truth:
+    home = tmp_path_factory.mktemp("night") / "data $home's"
+    home.mkdir()
+    return scenarios.build("reference", home, seed=11, minutes=16.0, cores=8)
+
+
+@pytest.fixture
+def shell(tmp_path: pathlib.Path) -> Shell:
+    return Shell(tmp_path)
+
+
+FLOWS = {
+    "verdict": ["diagnose", "diagnose -O md", "diagnose nonesuch", "events", "events {event}"],
+    "stacks": ["diff", "flame -b 40d", "hosts --label nonesuch", "drift --kind x", "rules test nonesuch", "run --example x", "cohorts", "hazard --kind x"],
+    "pools": [
+        "pool list", "pool create ci --provider process --template plain --target 1", "pool show ci",
+        "pool acquire ci", "pool explain ci", "pool create ci --template plain", "pool show nonesuch",
+        "pool update ci --pause", "pool replenish ci", "pool size --pool ci", "pool list -O json", "pool delete ci",
+        "pool member nonesuch", "pool return nonesuch", "cluster list", "reservations list", "release nonesuch",
+    ],
+    "store": ["store check", "store unpin nonesuch", "event remove nonesuch", "token list", "doctor"],
+}  # fmt: skip
+FEWEST = {"verdict": 9, "stacks": 1, "pools": 6, "store": 1}  # commands that are pasted
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_pasted_commands_work_on_the_same_home(
+    truth: scenarios.Truth, shell: Shell, flow: str
+) -> None:
+    at = shlex.quote(str(truth.home))
+    pending = [f"overnight --home {at} {words}" for words in FLOWS[flow]]
+    pending = [line.replace("{event}", truth.event.id) for line in pending]
+    pasted: set[str] = set()
+    first = len(pending)
+    ran = 0
+    for number, line in enumerate(pending):
+        code, output = shell.run(line)
+        assert number < first or code in (0, 1, 3), f"{line}\n{output}"
+        assert "internal error" not in output
+        if number >= first:  # one generation: what they suggest is the same again
+            ran += 1
+            continue
+        for match in COMMAND.finditer(output):
+            command = match[1].rstrip()
+            if command in pasted or "Example:" in output:
+                continue
+            pasted.add(command)
+            if LASTING.search(command) or PLACEHOLDER.search(command):
+                assert f"--home {at}" in command or "--home" in command, command
+            else:
+                assert f"--home {at} " in command, f"{line} suggests {command!r}:\n{output}"
+                pending.append(command)
+    assert ran >= FEWEST[flow], pasted
+    assert not shell.wrote_default_home
+
+
+def test_the_home_of_root_is_suggested_with_sudo(
+    truth: scenarios.Truth, shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    monkeypatch.setenv("SUDO_USER", "somebody")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert cli.main(["--home", str(truth.home), "events", "nonesuch"]) == 3
+    assert "do:    sudo overnight --home '" in capsys.readouterr().err
