@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _base, _host_state, _kernel_events
+from overnight.detectors import _base, _creators, _host_state, _kernel_events
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
@@ -212,9 +212,14 @@ def _unit_names(cgroup: str) -> list[str]:
     return [f"{part}:{unit}" for part in cgroup.split("/") if part] + [unit]
 
 
-def _restarts_per_hour(counted: Mapping[str, trends.Growth], cgroup: str) -> float | None:
-    """Return systemd's restarts an hour of a cgroup's unit, or of all units in a shared slice; None: unknown."""
-    if not _host_state.is_shared_slice(cgroup):
+def _restarts_per_hour(
+    counted: Mapping[str, trends.Growth], creator: _creators.Creator
+) -> float | None:
+    """Return systemd's restarts an hour of a unit, or of all units in a shared slice; None: unknown."""
+    cgroup = creator.cgroup
+    if creator.container:
+        own = [counted[creator.unit]] if creator.unit in counted else []
+    elif not _host_state.is_shared_slice(cgroup):
         own = [counted[name] for name in _unit_names(cgroup) if name in counted][:1]
     else:
         parts = set(cgroup.split("/"))
@@ -251,13 +256,15 @@ class UncountedCrashLoops(_base.Detector):
         columns = ("born", "died", "short_lived", "lived")
         counted = _read_growth(case, "cgroup-births", columns, from_zero=True)
         restarts = _read_growth(case, "unit-restarts", ("restarts",)).keys
+        known = _creators.read(case)
         drafts, counted_by_systemd = [], 0
         for loop in _find_loops(case, counted, SHORT_LIVED, MIN_SHORT, _short_per_hour):
-            per_hour = _restarts_per_hour(restarts, loop.key)
+            creator = _creators.find(known, loop.key)
+            per_hour = _restarts_per_hour(restarts, creator)
             if per_hour is not None and per_hour >= COUNTED_SHARE * loop.per_hour(SHORT_LIVED):
                 counted_by_systemd += 1  # the other detector reports it
             else:
-                drafts.append(_uncounted_draft(case, loop, per_hour, _sureness(counted)))
+                drafts.append(_uncounted_draft(case, loop, creator, per_hour, _sureness(counted)))
         if not drafts:
             _require_length(counted, "new cgroups", Need.CGROUP_BIRTHS)
         clear = f"none of the parents of new cgroups ({len(counted.keys)}) is in a crash loop"
@@ -272,19 +279,30 @@ def _short_per_hour(cgroup: str) -> float:
 
 
 def _uncounted_draft(
-    case: cases.Case, loop: trends.Growth, restarts_per_hour: float | None, sureness: float
+    case: cases.Case,
+    loop: trends.Growth,
+    creator: _creators.Creator,
+    restarts_per_hour: float | None,
+    sureness: float,
 ) -> _base.Draft:
-    cgroup, window, hours = loop.key, loop.window, float(loop.seconds.sum()) / 3600
-    unit = processes.unit_of(cgroup)
+    cgroup, unit = creator.cgroup, creator.unit
+    window, hours = loop.window, float(loop.seconds.sum()) / 3600
     born, died, lived, short_lived = map(loop.total, ("born", "died", "lived", "short_lived"))
     life = lived / died / 1000 if died else 0.0
-    is_shared = _host_state.is_shared_slice(cgroup)
+    is_shared = not creator.container and _host_state.is_shared_slice(cgroup)
+    started = creator.container_text or "a process"
     draft = _base.Draft(
         UNCOUNTED,
-        Subject(host=case.host, unit=unit, cgroup=cgroup),
+        Subject(
+            host=case.host,
+            unit=unit,
+            cgroup=cgroup,
+            container=creator.container,
+            image=creator.image,
+        ),
         window,
         (0.5 if is_shared else 0.9) * sureness,
-        f"{unit or cgroup} is in a crash loop not counted by systemd: its own supervisor starts a process"
+        f"{creator.label} is in a crash loop not counted by systemd: its own supervisor starts {started}"
         f" that lives {life:.0f} s, {born / hours:,.0f} times an hour, for at least"
         f" {times.format_duration(window.seconds)}",
         magnitude={
@@ -296,7 +314,7 @@ def _uncounted_draft(
         },
     )
     draft.support(
-        f"{born:.0f} cgroups were created below {cgroup} in {times.format_duration(3600 * hours)};"
+        f"{born:.0f} cgroups were created below {cgroup or creator.container} in {times.format_duration(3600 * hours)};"
         f" {short_lived:.0f} of them lived less than a minute, {life:.1f} s on average",
         "cgroup-births",
         look="overnight census --for 1m",
@@ -306,7 +324,11 @@ def _uncounted_draft(
         hours=round(hours, 2),
         mean_life_seconds=round(life, 2),
     )
-    draft.evidence += _state_evidence(case, *_unit_names(cgroup))
+    draft.evidence += creator.evidence
+    _doubt(draft, creator)
+    draft.evidence += _state_evidence(
+        case, *(_unit_names(cgroup) if not creator.container else [unit])
+    )
     if restarts_per_hour is not None:
         draft.magnitude["counted_per_hour"] = restarts_per_hour
         text = f"systemd counted only {round(restarts_per_hour, 1):g} restarts of {unit} an hour"
@@ -318,6 +340,22 @@ def _uncounted_draft(
         text = f"{cgroup} is shared: many units create cgroups below it"
         draft.against.append(Evidence(text, "cgroup-births"))
     return draft
+
+
+def _doubt(draft: _base.Draft, creator: _creators.Creator) -> None:
+    """Lower the confidence where it is not known which unit has the containers started."""
+    if not creator.container or creator.container.startswith("kubernetes:"):
+        return
+    if not creator.unit:
+        known = (
+            f"{len(creator.supervisors)} units acted" if creator.supervisors else "no unit acted"
+        )
+        text = f"{known} at the births: which of them, or what else, starts the containers is not known"
+        if creator.restarted:
+            text = f"the runtime itself restarted the container {creator.restarted} times"
+        draft.oppose(
+            text, "cgroup-supervisors", factor=0.75 if creator.image or creator.programs else 0.5
+        )
 
 
 DETECTORS = (CrashLoops(), UncountedCrashLoops())

@@ -38,6 +38,7 @@ class DiagnosedEvent(_base.Detector):
                 interface=location.interface,
                 queue=location.queue,
                 cgroup=str(event.fields.get("cgroup", "")),
+                container=str(event.fields.get("container", "")),
             ),
             Window(event.time_us, max(end, event.time_us + 1)),
             1.0,

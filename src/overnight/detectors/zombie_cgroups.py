@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _base, _host_state, _instruments
+from overnight.detectors import _base, _creators, _host_state, _instruments
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 from overnight.model.times import DAY_US, HOUR_US, SECOND_US
 from overnight.queries import diff, trends
-from overnight.sources import processes
 
 if TYPE_CHECKING:
     from overnight.model.event import Value
@@ -337,10 +336,12 @@ def _find_creators(case: cases.Case, span: Window, growth: trends.Slope) -> list
     births = trends.growth(
         case.ring, case.host, "cgroup-births", span, ("born", "died"), interval, from_zero=True
     )
+    known = _creators.read(case)
     counters = [
-        (processes.unit_of(cgroup) or cgroup, cgroup, counted, "born", "died")
-        for cgroup, counted in births.keys.items()
-        if cgroup != UNWATCHED
+        (creator.label, creator.cgroup or key, counted, "born", "died")
+        for key, counted in births.keys.items()
+        if key != UNWATCHED
+        for creator in (_creators.find(known, key),)
     ]
     # Births of services appear below the slice they all share: their own counters tell them apart.
     restarts = trends.growth(case.ring, case.host, "unit-restarts", span, ("restarts",), interval)

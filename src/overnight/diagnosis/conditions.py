@@ -313,6 +313,7 @@ JUDGES: dict[str, Judge] = {
     "same_interface": _same("interface", ""),
     "same_queue": _same("queue", None),
     "same_cgroup": _same_cgroup,
+    "same_container": _same("container", ""),
     "parent_of": _parent_of,
     "same_culprit": _same_culprit,
     "waited": _waited,

@@ -26,7 +26,7 @@ NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")
 MECHANISMS = "mechanism.*"  # an entry of this kind, root or cause is one for each mechanism
 MECHANISM_TEXT = re.compile(r"<(\w+)>")
 SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
-ADDED = ("look", "pgrep", "namespace", "pod", "container")  # by remedies.py, for commands
+ADDED = ("look", "pgrep", "namespace", "pod", "culprit")  # by remedies.py, for commands
 # What a `change` may name, with an example of each: the form of its target is checked with them.
 CHANGED = {"unit": "a.service", "cgroup": "/a", "interface": "eth0", "queue": "0", "core": "0", "other_core": "1"}  # fmt: skip
 between = entries.between
@@ -118,6 +118,7 @@ class Remedy:
     confirm: str = ""
     refute: str = ""
     for_units: tuple[str, ...] = ()
+    runtime: str = ""  # of the containers that it is about
     change: tuple[
         str, ...
     ] = ()  # what tests the root on a host; the first that is possible is made
@@ -168,7 +169,9 @@ class Knowledge:
 
     def contains_others(self, kind: str, unit: str) -> bool:
         """Return whether a fix of this kind treats the unit as one that contains the culprit."""
-        patterns = (p for fix in self.fixes if fix.root == kind for p in fix.for_units)
+        patterns = (
+            p for fix in self.fixes if fix.root == kind for p in fix.for_units if not fix.runtime
+        )
         return any(fnmatch.fnmatchcase(unit, pattern) for pattern in patterns)
 
     def find_rule(self, cause: str, effect: str, *, event: bool) -> Rule | None:

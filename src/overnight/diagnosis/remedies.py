@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.diagnosis import conditions, knowledge
-from overnight.model import host_changes, programs
+from overnight.model import cgroups, host_changes, programs
 from overnight.model.verdict import Chain, Step
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-OWN = ("unit", "process", "function", "cgroup")  # the root's alone: those of other steps are not to blame  # fmt: skip
+OWN = ("unit", "process", "function", "cgroup", "container", "image")  # the root's alone: those of other steps are not to blame  # fmt: skip
 OPTIONAL = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
 # What systemd, comm, cgroupfs and network interfaces allow as a name, as far as commands go.
 PLAIN = re.compile(r"[\w@:.\\+()\[\], /→…-]+", re.ASCII)
@@ -36,6 +36,14 @@ def values(finding: Finding) -> dict[str, str]:
     subject = finding.subject.as_json()
     if finding.subject.process:
         subject["actor"] = str(finding.subject.actor)
+    names = cgroups.names_of(finding.subject.container)
+    subject.pop("container", None)
+    if "container" in names:
+        subject |= {"container": names["container"], "culprit": f"container {names['container']}"}
+    elif "image" in names:
+        subject["culprit"] = f"a container of image {names['image']}"
+    if finding.subject.unit:
+        subject["culprit"] = finding.subject.unit
     return numbers | {name: conditions.plain(str(value)) for name, value in subject.items()}
 
 
@@ -105,7 +113,10 @@ def title(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> str:
 def _select(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> tuple[knowledge.Remedy, ...]:
     """Return those for this unit if there are any: a container runtime is not masked like any other unit."""
     root = chain.root
-    fitting = [remedy for remedy in remedies if remedy.root == root.kind]
+    of_kind = [remedy for remedy in remedies if remedy.root == root.kind]
+    runtime = cgroups.names_of(root.subject.container).get("runtime", "")
+    fitting = [remedy for remedy in of_kind if remedy.runtime == runtime]
+    fitting = fitting or [remedy for remedy in of_kind if not remedy.runtime]
     special = [
         remedy
         for remedy in fitting
@@ -156,7 +167,7 @@ def is_safe(name: str, value: str) -> bool:
         len(value) <= conditions.MAX_NAME
         and PLAIN.fullmatch(value) is not None
         and not value.startswith("-")
-        and (name == "cgroup" or "/" not in value or name in ("process", "function"))
+        and (name == "cgroup" or "/" not in value or name in ("process", "function", "image"))
     )
 
 
@@ -170,12 +181,14 @@ def _raw(chain: Chain) -> dict[str, str]:
         for name, value in step.subject.as_json().items():
             if count == 0 or name not in OWN:
                 names.setdefault(name, str(value))
+    names.pop("container", None)
+    names |= cgroups.names_of(chain.root.subject.container)
     actor = chain.root.subject.actor
     if "/" in actor.unit:  # not a unit that systemctl knows
         del names["unit"]
         if actor.pod:
             names |= zip(("namespace", "pod"), actor.pod, strict=True)
-        if actor.container:
+        elif actor.container:
             names["container"] = actor.container
     return names
 

@@ -14,6 +14,7 @@ from overnight.model import mounts
 from overnight.model.text import printable
 
 MAX_KEY = 200
+UNITS = (".service", ".scope", ".socket", ".mount", ".slice")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +76,54 @@ def parse_membership(text: str) -> dict[str, str]:
     """
     lines = (line.partition(":")[2].partition(":") for line in text.splitlines())
     return {controllers: path for controllers, _, path in lines}
+
+
+def parse_own(text: str) -> str:
+    """Parse the most specific path of a process: systemd's own hierarchy, else v2's, else the memory controller's.
+
+    >>> parse_own("12:memory:/a\\n1:name=systemd:/system.slice/ecs.service\\n0::/\\n")
+    '/system.slice/ecs.service'
+    """
+    paths = parse_membership(text)
+    memory = next((path for names, path in paths.items() if "memory" in names.split(",")), "")
+    for path in (paths.get("name=systemd", ""), paths.get("", ""), memory):
+        if path.strip("/"):
+            return path
+    return ""
+
+
+def unit_of(path: str) -> str:
+    """Return the innermost unit of a cgroup's path; the path itself where it names none.
+
+    >>> unit_of("/system.slice/ecs.service/task"), unit_of("/kubepods/pod7f"), unit_of("")
+    ('ecs.service', '/kubepods/pod7f', '')
+    """
+    units = [part for part in path.split("/") if part.endswith(UNITS) and part[0] != "."]
+    # A slice only groups units; it is not a running unit itself.
+    running = [unit for unit in units if not unit.endswith(".slice")]
+    return (running or [path])[-1]
+
+
+def names_of(container: str) -> dict[str, str]:
+    """Return the names in the key of a container that a runtime creates again and again.
+
+    >>> names_of("docker:ecs-agent"), names_of("docker:image=busybox")
+    ({'runtime': 'docker', 'container': 'ecs-agent'}, {'runtime': 'docker', 'image': 'busybox'})
+    >>> names_of("containerd:default/agent")
+    {'runtime': 'containerd', 'namespace': 'default', 'container': 'agent'}
+    >>> names_of("docker:?"), names_of("/docker")
+    ({'runtime': 'docker'}, {})
+    """
+    runtime, colon, rest = container.partition(":")
+    if not colon or runtime.startswith("/"):
+        return {}
+    if rest.startswith("image="):
+        return {"runtime": runtime, "image": rest.removeprefix("image=")}
+    group, _, name = rest.rpartition("/")
+    names = {"runtime": runtime}
+    if runtime == "containerd" and group:
+        names["namespace"] = group
+    return names if name == "?" else {**names, "container": name}
 
 
 def key_of(path: bytes) -> str:

@@ -25,6 +25,8 @@ class Subject:
     process: str = ""
     function: str = ""
     cgroup: str = ""
+    container: str = ""  # whose cgroups these are, see `cgroups.names_of`
+    image: str = ""  # of the container
     interface: str = ""
     queue: int | None = None
     cohort: str = ""  # hosts that share a label: `zone=us-east-1a`

@@ -36,6 +36,11 @@ class HostSetup:
     bystander: bool = False  # another process saturates another core at the same time
     close: float = 0.0  # seconds between recurrences, 0 for random times
     pids: int = 1000
+    layout: str = ""  # of a crash loop's cgroups, "" for one chosen by the seed
+    every: float = 0.0  # seconds between two of them, 0 for a random number
+    supervisors: dict[str, tuple[float, float]] | None = (
+        None  # units that acted; None: the true one
+    )
     spawns: list[nights.Spawn] = dataclasses.field(default_factory=list)
 
     def word(self) -> str:
@@ -109,13 +114,17 @@ def make(
     lost: float = 0.0,
     bystander: bool = False,
     close: float = 0.0,
+    layout: str = "",
+    every: float = 0.0,
+    supervisors: dict[str, tuple[float, float]] | None = None,
     **fixed: object,
 ) -> HostSetup:
     """Set up a host with an ordinary load.
 
     `busy` is the mean load of its cores, `missing` are signals that it does not have, `lost` is the share of
     samples that the kernel dropped. With `bystander`, another process saturates a core without a queue during
-    the incident. `close` is the number of seconds between recurrences. `fixed` are fields of `nights.Host`.
+    the incident. `close` is the number of seconds between recurrences. `layout`, `every` and
+    `supervisors` are those of a crash loop that systemd does not count. `fixed` are fields of `nights.Host`.
     """
     chance = random.Random(f"{story} {seed}")
     queues = min(cores, chance.choice((4, 8, 8, 16, 32)))
@@ -138,6 +147,7 @@ def make(
     setup = HostSetup(chance, seed, host, round(minutes * 60), begin_us, [], {}, profiles=profiles)
     setup.missing, setup.lost, setup.bystander = frozenset(missing), lost, bystander
     setup.close = close
+    setup.layout, setup.every, setup.supervisors = layout, every, supervisors
     _fill(setup, busy if busy is not None else chance.uniform(0.08, 0.22))
     return setup
 

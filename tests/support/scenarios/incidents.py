@@ -6,6 +6,7 @@ A scenario combines incidents, so that two causes, or a cause and a decoy, can s
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable
 
 from scenarios import host_setup, nights, stacks, truth, work
@@ -94,12 +95,33 @@ def leak(
     night.zombie_us = us
 
 
+# Who creates the agent's cgroups, and where: the unit itself, or a runtime with its driver of cgroups.
+LAYOUTS = ("own", "docker-cgroupfs", "docker-systemd", "containerd-cgroupfs", "containerd-systemd")
+
+
 def hidden_loop(setup: host_setup.HostSetup) -> tuple[str, nights.Births]:
     """Add a unit whose own supervisor restarts a container without end; systemd counts no restart."""
     unit = setup.chance.choice(("ecs.service", "ecs.service", f"{setup.word()}-agent.service"))
     setup.units[unit] = {"preset": "disabled", "restart": "always"}
-    every = setup.chance.uniform(11.0, 17.0)
-    return unit, nights.Births(f"/system.slice/{unit}", every, every - 1.5)
+    every = setup.every or setup.chance.uniform(11.0, 17.0)
+    layout = setup.layout or random.Random(f"layout {setup.seed}").choice(LAYOUTS)
+    if layout == "own":
+        return unit, nights.Births(f"/system.slice/{unit}", every, every - 1.5)
+    runtime, _, driver = layout.partition("-")
+    name = unit.removesuffix(".service").replace("ecs", "ecs-agent")
+    group = "default" if runtime == "containerd" else ""
+    parent = "/system.slice" if driver == "systemd" else f"/{group or runtime}"
+    image = f"amazon/amazon-{name}:latest" if runtime == "docker" else ""
+    fact: dict[str, str | int] = {
+        "runtime": runtime, "container": name, "image": image, "group": group, "restarted": 0,
+        "programs": "agent",
+    }  # fmt: skip
+    creator = nights.Creator(
+        f"{runtime}:{f'{group}/{name}' if group else name}",
+        fact,
+        {unit: (0.95, 0.03)} if setup.supervisors is None else setup.supervisors,
+    )
+    return unit, nights.Births(parent, every, every - 1.5, creator=creator)
 
 
 def visible_loop(setup: host_setup.HostSetup) -> tuple[str, nights.Births]:

@@ -85,6 +85,8 @@ class Machine:
             "memory-cgroups": self._memory_cgroups,
             "memory-cgroup-parents": self._parents,
             "cgroup-births": self._births,
+            "cgroup-creators": self._creators,
+            "cgroup-supervisors": self._supervisors,
             "units": self._units,
             "unit-restarts": self._restarts,
             "host": self._labels,
@@ -282,27 +284,39 @@ class Machine:
             return {"/system.slice": (dying, dying // 2, dying, 60)}
         sure = dying if self.night.host.cgroups == "v2" else dying * 6 // 10
         below_parent = dying * 98 // 100
-        return {
-            parent: (below_parent, min(below_parent, sure), dying, 1),
-            "/system.slice": (
-                dying - below_parent,
-                0 if sure < dying else dying - below_parent,
-                dying,
-                60,
-            ),
-        }
+        rest = (dying - below_parent, 0 if sure < dying else dying - below_parent, dying, 60)
+        return {"/system.slice": rest, parent: (below_parent, min(below_parent, sure), dying, 1)}
 
     def _births(self) -> dict[str, tuple[int, ...]]:
         rows: dict[str, list[int]] = {}
         for births in self.night.births:
             born = int(self.second / births.every)
             died = int(max(0.0, self.second - births.lived) / births.every)
-            row = rows.setdefault(births.parent, [0, 0, 0, 0])
+            key = births.creator.key if births.creator else births.parent
+            row = rows.setdefault(key, [0, 0, 0, 0])
             row[0] += born
             row[1] += died
             row[2] += died if births.lived < 60 else 0
             row[3] += round(died * births.lived * 1000)
         return {parent: tuple(row) for parent, row in rows.items() if row[0]}
+
+    def _creators(self) -> dict[str, dict[str, str | int]]:
+        return {
+            births.creator.key: {"cgroup": births.parent, **births.creator.fact}
+            for births in self.night.births
+            if births.creator and self.second >= 2 * births.every
+        }
+
+    def _supervisors(self) -> dict[str, tuple[int, ...]]:
+        rows = {}
+        for births in self.night.births:
+            count = int(self.second / births.every)
+            if births.creator and count >= 2:
+                for unit, (share, usual) in births.creator.supervisors.items():
+                    coincided = round(share * count)
+                    acted = coincided + round(usual * (self.second - count))
+                    rows[f"{births.creator.key} {unit}"] = (count, coincided, self.second, acted)
+        return rows
 
     def _loops(self) -> dict[str, nights.Births]:
         return {births.unit: births for births in self.night.births if births.unit}

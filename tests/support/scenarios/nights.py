@@ -40,6 +40,15 @@ class Host:
 
 
 @dataclasses.dataclass(frozen=True)
+class Creator:
+    """A container that a runtime creates again and again, as the flight recorder records it."""
+
+    key: str
+    fact: dict[str, str | int]
+    supervisors: dict[str, tuple[float, float]]  # by unit: share of births, and of other looks
+
+
+@dataclasses.dataclass(frozen=True)
 class Births:
     """Short-lived cgroups below `parent`, one every `every` seconds; systemd restarts `unit`, if any."""
 
@@ -48,6 +57,7 @@ class Births:
     lived: float
     unit: str = ""
     before: int = 0  # births before the night
+    creator: Creator | None = None
 
 
 @dataclasses.dataclass

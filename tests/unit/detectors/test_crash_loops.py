@@ -238,3 +238,133 @@ def test_births_below_a_slice_are_explained_by_restarts_of_its_units(
     home.signal("cgroup-births", 60, lambda s: {"/box/system.slice": (s // 5,) * 3 + (s,)})
     home.signal("unit-restarts", 60, lambda s: {f"{machine}:flint.service": (s // 6, 0), "ssh.service": (0, 0)})  # fmt: skip
     assert len(_run_detector(home, HIDDEN).findings) == count
+
+
+AGENT = {
+    "runtime": "docker",
+    "cgroup": "/docker",
+    "container": "ecs-agent",
+    "image": "amazon/ecs:1",
+}
+
+
+def _container_loop(
+    tmp_path: pathlib.Path,
+    units: dict[str, tuple[int, int, int, int]],
+    *,
+    key: str = "docker:ecs-agent",
+    fact: dict[str, str | int] = AGENT,
+    every: int = 14,
+) -> evidence.Home:
+    """A container is born every `every` seconds; `units` are the counts of those that acted."""
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("cgroup-births", 10, lambda s: {key: (s // every, s // every, s // every, 0)})
+    home.signal("cgroup-supervisors", 10, lambda _: {f"{key} {u}": row for u, row in units.items()})
+    if fact:
+        home.facts["cgroup-creators"] = {key: fact}
+    return home
+
+
+@pytest.mark.parametrize(
+    ("counts", "unit"),
+    [
+        pytest.param((43, 41, 600, 80), "ecs.service", id="41 of 43"),
+        pytest.param((43, 29, 600, 80), "", id="two of three"),
+        pytest.param((43, 31, 600, 80), "ecs.service", id="five of seven"),
+        pytest.param((43, 41, 600, 520), "", id="it acts nearly all the time"),
+        pytest.param((6, 6, 84, 6), "ecs.service", id="six births"),
+        pytest.param((5, 5, 84, 5), "", id="five births"),
+        pytest.param((6, 6, 20, 6), "", id="six births in twenty seconds"),
+        pytest.param((43, 0, 600, 0), "", id="it never acted"),
+    ],
+)
+def test_a_unit_supervises_a_container_if_it_acts_at_its_births_more_than_by_chance(
+    tmp_path: pathlib.Path, counts: tuple[int, int, int, int], unit: str
+) -> None:
+    home = _container_loop(tmp_path, {"ecs.service": counts})
+    (finding,) = _run_detector(home, HIDDEN).findings
+    assert finding.subject == Subject(
+        host=rings.HOST,
+        unit=unit,
+        cgroup="/docker",
+        container="docker:ecs-agent",
+        image="amazon/ecs:1",
+    )
+    assert (finding.confidence > 0.85) == bool(unit)
+    texts = [each.text for each in finding.evidence]
+    assert any(f"{counts[1]} of {counts[0]} births" in text for text in texts) == bool(unit)
+
+
+@pytest.mark.parametrize("every", [9, 14])
+def test_a_container_in_a_shared_slice_needs_no_more_births_than_a_unit(
+    tmp_path: pathlib.Path, every: int
+) -> None:
+    fact = {**AGENT, "cgroup": "/system.slice"}
+    home = _container_loop(tmp_path, {"ecs.service": (43, 41, 600, 80)}, fact=fact, every=every)
+    (finding,) = _run_detector(home, HIDDEN).findings
+    assert (finding.subject.unit, finding.subject.cgroup) == ("ecs.service", "/system.slice")
+
+
+def test_two_units_that_act_at_all_births_are_both_named_and_neither_is_blamed(
+    tmp_path: pathlib.Path,
+) -> None:
+    sure = (43, 41, 600, 80)
+    home = _container_loop(tmp_path, {"ecs.service": sure, "watcher.service": sure})
+    (finding,) = _run_detector(home, HIDDEN).findings
+    assert finding.subject.unit == ""
+    assert finding.confidence < 0.7
+    assert {u for u in ("ecs.service", "watcher.service") for e in finding.evidence if u in e.text} == {
+        "ecs.service", "watcher.service",
+    }  # fmt: skip
+
+
+def test_a_unit_that_only_watches_a_container_that_docker_restarts_is_not_blamed(
+    tmp_path: pathlib.Path,
+) -> None:
+    home = _container_loop(
+        tmp_path, {"watcher.service": (43, 41, 600, 80)}, fact={**AGENT, "restarted": 40}
+    )
+    (finding,) = _run_detector(home, HIDDEN).findings
+    assert finding.subject.unit == ""
+    assert any("the runtime itself restarted" in each.text for each in finding.against)
+
+
+def test_containers_that_live_long_are_not_a_loop_whoever_starts_them(
+    tmp_path: pathlib.Path,
+) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("cgroup-births", 10, lambda s: {"docker:job": (s // 14, s // 14, 0, 0)})
+    home.facts["cgroup-creators"] = {"docker:job": AGENT}
+    assert not _run_detector(home, HIDDEN).findings
+
+
+def test_two_containers_that_churn_are_two_loops(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    row = {f"docker:{name}": every for name, every in (("a", 14), ("b", 40), ("c", 400))}
+    home.signal(
+        "cgroup-births", 10, lambda s: {key: (s // n, s // n, s // n, 0) for key, n in row.items()}
+    )
+    home.facts["cgroup-creators"] = dict.fromkeys(row, AGENT)
+    found = _run_detector(home, HIDDEN).findings
+    assert [finding.subject.container for finding in found] == ["docker:a", "docker:b"]
+
+
+def test_a_container_whose_unit_systemd_restarts_is_a_counted_loop(tmp_path: pathlib.Path) -> None:
+    home = _container_loop(tmp_path, {"web.service": (43, 41, 600, 80)})
+    home.signal("unit-restarts", 30, lambda s: {"web.service": (s // 14, 0)})
+    assert not _run_detector(home, HIDDEN).findings
+    (finding,) = _run_detector(home, VISIBLE).findings
+    assert finding.subject.unit == "web.service"
+
+
+def test_a_container_of_a_pod_is_the_pods(tmp_path: pathlib.Path) -> None:
+    fact = {
+        "runtime": "kubernetes",
+        "cgroup": "/kubepods/pod7",
+        "container": "app",
+        "group": "prod/web-7",
+    }
+    home = _container_loop(tmp_path, {}, key="kubernetes:prod/web-7/app", fact=fact)
+    (finding,) = _run_detector(home, HIDDEN).findings
+    assert finding.subject.actor.pod == ("prod", "web-7")
+    assert finding.confidence > 0.85

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import watches
 from overnight.agent.watches import rates
+from overnight.model import cgroups
 from overnight.sources import processes
 
 if TYPE_CHECKING:
@@ -90,13 +91,14 @@ class HiddenLoop:
             count, begin = self._recent.add(parent, now, young)
             shelf = SHELF.search(parent) is not None
             if count >= BIRTHS * (SHELF_FACTOR if shelf else 1):
-                unit = processes.unit_of(parent)
+                names = cgroups.names_of(parent)
+                unit = "" if names else processes.unit_of(parent)
                 yield watches.Sighting(
                     "unit.hidden_crash_loop", parent, begin,
-                    f"{count} cgroups under {unit} lived less than a minute, in {BIRTH_SECONDS / 60:.0f} min:"
+                    f"{count} cgroups of {unit or parent} lived less than a minute, in {BIRTH_SECONDS / 60:.0f} min:"
                     " a crash loop that systemd does not count",
                     unit=unit, fold_seconds=BIRTH_SECONDS,
-                    fields={"short_lived": count, "cgroup": parent},
+                    fields={"short_lived": count, "container" if names else "cgroup": parent},
                 )  # fmt: skip
 
 

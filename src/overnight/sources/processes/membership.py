@@ -17,38 +17,13 @@ from overnight import errors, sources
 from overnight.model import cgroups
 from overnight.model.actor import CONTAINER
 
-KINDS = (".service", ".scope", ".socket", ".mount", ".slice")
 # systemd's driver writes the UID's dashes as underscores: kubepods-burstable-pod7f0c_11ee.slice
 POD = re.compile(
     r"(?:^|[/-])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./]|$)"
 )
 PODS = "var/log/pods"
-
-
-def parse_cgroup(text: str) -> str:
-    """Parse the most specific path: systemd's own hierarchy, else v2's, else the memory controller's.
-
-    >>> parse_cgroup("12:memory:/a\\n1:name=systemd:/system.slice/ecs.service\\n0::/\\n")
-    '/system.slice/ecs.service'
-    """
-    paths = cgroups.parse_membership(text)
-    memory = next((path for names, path in paths.items() if "memory" in names.split(",")), "")
-    for path in (paths.get("name=systemd", ""), paths.get("", ""), memory):
-        if path.strip("/"):
-            return path
-    return ""
-
-
-def unit_of(path: str) -> str:
-    """Return the innermost unit of a cgroup's path; the path itself where it names none.
-
-    >>> unit_of("/system.slice/ecs.service/task"), unit_of("/kubepods/pod7f"), unit_of("")
-    ('ecs.service', '/kubepods/pod7f', '')
-    """
-    units = [part for part in path.split("/") if part.endswith(KINDS) and part[0] != "."]
-    # A slice only groups units; it is not a running unit itself.
-    running = [unit for unit in units if not unit.endswith(".slice")]
-    return (running or [path])[-1]
+parse_cgroup = cgroups.parse_own
+unit_of = cgroups.unit_of
 
 
 def parse_pod(path: str) -> str:

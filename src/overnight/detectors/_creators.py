@@ -1,0 +1,143 @@
+"""Who creates the cgroups that are born again and again: a unit, or a container and the unit that supervises it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from overnight.detectors import _host_state
+from overnight.model import cgroups
+from overnight.model.finding import Evidence
+from overnight.queries import trends
+from overnight.sources import processes
+
+if TYPE_CHECKING:
+    from overnight.model.event import Value
+    from overnight.queries import case as cases
+
+# A unit is the supervisor if it acted at most births, and chance would let it do so once in 100,000 loops.
+COINCIDENT_SHARE = 0.7
+MIN_BIRTHS = 6
+CHANCE = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class Supervisor:
+    """How often a unit acted when the containers were born."""
+
+    unit: str
+    births: int
+    coincided: int
+    looks: int
+    acted: int
+
+    @property
+    def chance(self) -> float:
+        """A bound on the probability that a unit which acts at random does so at as many births (Chernoff)."""
+        share, usual = self.coincided / self.births, min(1.0, self.acted / max(1, self.looks))
+        if share <= usual:
+            return 1.0
+        apart = share * math.log(share / usual)
+        if share < 1:
+            apart += (1 - share) * math.log((1 - share) / (1 - usual))
+        return math.exp(-self.births * apart)
+
+    @property
+    def is_sure(self) -> bool:
+        enough = self.births >= MIN_BIRTHS and self.coincided >= COINCIDENT_SHARE * self.births
+        return enough and self.chance <= CHANCE
+
+    def evidence(self) -> Evidence:
+        usual = self.births * self.acted / max(1, self.looks)
+        return Evidence(
+            f"{self.coincided} of {self.births} births fell within 2 s after {self.unit} started a process or"
+            f" connected to the runtime; by chance it would be {usual:.1f}",
+            "cgroup-supervisors",
+            {
+                "unit": self.unit,
+                "births": self.births,
+                "coincided": self.coincided,
+                "by_chance": round(usual, 2),
+                "chance": self.chance,
+            },
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Creator:
+    """A row of `cgroup-births`: the cgroup below which they are born, and whose they are."""
+
+    cgroup: str
+    unit: str = ""  # that supervises them, or the pod
+    container: str = ""  # the key of the row
+    image: str = ""
+    programs: str = ""
+    restarted: int = 0  # by the runtime itself
+    supervisors: tuple[Supervisor, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return self.unit or self.container_text or self.cgroup
+
+    @property
+    def container_text(self) -> str:
+        names = cgroups.names_of(self.container)
+        if not names:
+            return ""
+        if name := names.get("container"):
+            return f"container {name}" + (f" ({self.image})" if self.image else "")
+        of = f"image {names['image']}" if "image" in names else "unknown name"
+        return f"containers of {of}"
+
+    @property
+    def evidence(self) -> list[Evidence]:
+        if not self.container:
+            return []
+        facts: dict[str, Value] = {
+            "image": self.image,
+            "programs": self.programs,
+            "restarted": self.restarted,
+        }
+        known = {name: value for name, value in facts.items() if value}
+        text = f"{self.container}: " + ", ".join(f"{name} {value}" for name, value in known.items())
+        named = [Evidence(text, "cgroup-creators", known)] if known else []
+        return named + [each.evidence() for each in self.supervisors]
+
+
+def read(case: cases.Case) -> Mapping[str, Creator]:
+    """Return the creators that were recorded, by their key."""
+    facts = case.ring.facts(case.host, "cgroup-creators", case.event.time_us).state or {}
+    rows = trends.table(case.ring, case.host, "cgroup-supervisors", _host_state.recent_window(case))
+    creators = {}
+    for key, fact in facts.items():
+        possible = [
+            Supervisor(
+                row_key.removeprefix(f"{key} "),
+                row["births"], row["coincided"], row["looks"], row["acted"],
+            )
+            for row_key, row in rows.items()
+            if row_key.startswith(f"{key} ") and row["births"] > 0
+        ]  # fmt: skip
+        sure = sorted((each for each in possible if each.is_sure), key=lambda each: each.chance)
+        pod = str(fact.get("group", "")) if fact.get("runtime") == "kubernetes" else ""
+        restarted = fact.get("restarted", 0)
+        creators[key] = Creator(
+            str(fact.get("cgroup", "")),
+            pod or (sure[0].unit if len(sure) == 1 and not restarted else ""),
+            key,
+            str(fact.get("image", "")),
+            str(fact.get("programs", "")),
+            restarted if isinstance(restarted, int) else 0,
+            tuple(sure),
+        )
+    return creators
+
+
+def find(creators: Mapping[str, Creator], key: str) -> Creator:
+    """Return the creator of a row; that of a cgroup is its own unit, where the path names one."""
+    known = creators.get(key)
+    if known is None and cgroups.names_of(key):
+        return Creator("", container=key)
+    return known or Creator(key, processes.unit_of(key))

@@ -1,0 +1,242 @@
+"""Which container a new cgroup belongs to: the state that Docker and containerd keep, read only.
+
+Docker's /var/lib/docker/containers/ID/config.v2.json, of which nothing else is used::
+
+    {"ID": "44c80542…", "Name": "/ecs-agent", "RestartCount": 0, "Config": {"Image": "amazon/amazon-ecs-agent:latest"}}
+
+containerd's /run/containerd/io.containerd.runtime.v2.task/NAMESPACE/ID/config.json::
+
+    {"process": {"args": ["/app/server"]}, "annotations": {"io.kubernetes.cri.container-name": "app",
+     "io.kubernetes.cri.sandbox-name": "web-7", "io.kubernetes.cri.sandbox-namespace": "prod"}}
+
+The cgroups are /docker/ID or docker-ID.scope, /NAMESPACE/ID or cri-containerd-ID.scope. A container that was removed before its
+file could be read is asked for in Docker's API: GET of its state, and of the events that name it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import socket
+import stat
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+
+from overnight import errors, sources
+
+DOCKER, API = "var/lib/docker/containers", "run/docker.sock"
+BUNDLES = (
+    "run/containerd/io.containerd.runtime.v2.task",
+    "run/k3s/containerd/io.containerd.runtime.v2.task",
+)
+MAX_STATE = 1 << 18
+MAX_NAMESPACES = 16
+MAX_LOOKUPS = 64  # in a poll; the other births count below their parent
+MAX_ANSWER = 1 << 16
+MAX_TEXT = 100
+API_S = 0.2  # the recorder waits for it
+API_PAUSE_S = 300.0  # after one that was late or failed
+MAX_CALLS = 2  # in a poll
+
+HEX = re.compile(r"[0-9a-f]{64}")
+SCOPE = re.compile(
+    r"(?:(docker|nerdctl|cri-containerd|crio|libpod)-)?(.{1,128}?)(?:\.scope)?", re.DOTALL
+)
+TRANSIENT = re.compile(
+    r"run-.*\.(?:service|scope)", re.DOTALL
+)  # of systemd-run: never the same name twice
+POD = re.compile(r"(?:^|/)(?:kubepods|[^/]*-pod[0-9a-f]{8}[^/]*\.slice)(?:[./-]|$)")
+# What differs from one container to the next of the same service, and the names that Docker invents.
+RANDOM = re.compile(r"[0-9a-f]{12,}|(?<=[.-])[a-z0-9]{25}$|\d{5,}")
+INVENTED = re.compile(r"[a-z]+_[a-z]+\d?")
+ANNOTATION = "io.kubernetes.cri."
+
+
+@dataclasses.dataclass(frozen=True)
+class Container:
+    """What names a container; `runtime` is docker, containerd, kubernetes, or systemd for transient units."""
+
+    runtime: str
+    name: str = ""
+    image: str = ""
+    group: str = ""  # containerd's namespace, or the pod as NAMESPACE/NAME
+    restarted: int = 0  # by the runtime itself
+
+    @property
+    def key(self) -> str:
+        """What the births of one service have in common; never a cgroup's path, which begins with a slash.
+
+        >>> Container("docker", "ecs-agent", "amazon/amazon-ecs-agent").key
+        'docker:ecs-agent'
+        >>> Container("docker", "quirky_euler", "busybox").key
+        'docker:image=busybox'
+        """
+        name = RANDOM.sub("*", self.name) or "?"
+        if self.runtime == "docker" and INVENTED.fullmatch(name) and self.image:
+            name = f"image={self.image}"
+        parts = (self.group, name)
+        return f"{self.runtime}:{'/'.join(part for part in parts if part)}"
+
+
+def _text(value: object) -> str:
+    return sources.clean(value)[:MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def parse_docker(state: object) -> Container:
+    """Name a container by Docker's state of it."""
+    table = _table(state)
+    count = table.get("RestartCount")
+    return Container(
+        "docker",
+        _text(table.get("Name")).lstrip("/"),
+        _text(_table(table.get("Config")).get("Image")),
+        restarted=min(count, 1 << 31) if isinstance(count, int) and count > 0 else 0,
+    )
+
+
+def parse_bundle(namespace: str, name: str, bundle: object) -> Container:
+    """Name a container by the configuration that containerd gave the runtime."""
+    table = _table(bundle)
+    noted = {key: _text(value) for key, value in _table(table.get("annotations")).items()}
+    pod = [noted.get(f"{ANNOTATION}sandbox-{part}", "") for part in ("namespace", "name")]
+    if all(pod):
+        own = noted.get(f"{ANNOTATION}container-name", "") or "sandbox"
+        image = noted.get(f"{ANNOTATION}image-name", "")
+        return Container("kubernetes", own, image, "/".join(pod))
+    if HEX.fullmatch(name):
+        name = noted.get("nerdctl/name", "")
+        arguments = _table(table.get("process")).get("args")
+        if not name and isinstance(arguments, list) and arguments:
+            name = _text(arguments[0]).rpartition("/")[2]
+    return Container("containerd", name, "", namespace)
+
+
+class Containers:
+    """Looks containers up by the path of a new cgroup, and remembers them."""
+
+    def __init__(
+        self, root: pathlib.Path = sources.ROOT, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._root = os.fspath(root)
+        self._clock = clock
+        self._known: dict[str, Container | None] = {}  # of this poll: it has a cgroup per hierarchy
+        self._calls = 0
+        self._pause_until = 0.0
+
+    def begin_poll(self) -> None:
+        self._known.clear()
+        self._calls = 0
+
+    def find(self, parent: str, directory: str) -> Container | None:
+        """Return the container of a new cgroup; None where it is none, or the runtime cannot be asked.
+
+        Users name the cgroups below their own slice themselves, so none of these is looked up.
+        """
+        if parent == "/system.slice" and TRANSIENT.fullmatch(directory):
+            return Container("systemd", _text(f"run-*.{directory.rpartition('.')[2]}"))
+        match = SCOPE.fullmatch(directory)
+        if match is None or parent.startswith("/user.slice"):
+            return None
+        prefix, name = match[1] or "", match[2]
+        if name not in self._known and len(self._known) < MAX_LOOKUPS:
+            self._known[name] = self._look_up(parent, prefix, name)
+        return self._known.get(name)
+
+    def _look_up(self, parent: str, prefix: str, name: str) -> Container | None:
+        is_id = HEX.fullmatch(name) is not None
+        container = (self._read_docker(name) if is_id else None) or self._read_bundle(name)
+        if container is None and is_id and prefix in ("", "docker") and POD.search(parent) is None:
+            container = self._ask_docker(name)
+            if container is None and (prefix or parent.endswith("/docker")):
+                container = Container("docker")
+        return container
+
+    def _read_docker(self, name: str) -> Container | None:
+        state = _read_json(f"{self._root}/{DOCKER}/{name}/config.v2.json")
+        return None if state is None else parse_docker(state)
+
+    def _read_bundle(self, name: str) -> Container | None:
+        for folder in BUNDLES:
+            for namespace in sources.list_folder(f"{self._root}/{folder}")[:MAX_NAMESPACES]:
+                bundle = _read_json(f"{self._root}/{folder}/{namespace}/{name}/config.json")
+                if bundle is not None and namespace != "moby":  # Docker's own knows no names
+                    return parse_bundle(_text(namespace), _text(name), bundle)
+        return None
+
+    def _ask_docker(self, name: str) -> Container | None:
+        """Ask the API for a container; one that was removed is still named by the last 256 events."""
+        now = self._clock()
+        if now < self._pause_until or self._calls >= MAX_CALLS:
+            return None
+        self._calls += 1
+        try:
+            state = _parse(self._get(f"/containers/{name}/json"))
+            if _table(state).get("Name"):
+                return parse_docker(state)
+            filters = urllib.parse.quote(
+                json.dumps({"container": [name], "event": ["create", "start"]})
+            )
+            until = time.time()  # a time to come would let it wait for more
+            events = self._get(
+                f"/events?since={until - 60:.0f}&until={until:.9f}&filters={filters}"
+            )
+        except OSError as error:
+            errors.raise_own(error)
+            self._pause_until = now + API_PAUSE_S
+            return None
+        if self._clock() - now > API_S:
+            self._pause_until = now + API_PAUSE_S
+        noted = _table(
+            _table(_table(_parse(events.partition(b"\n")[0])).get("Actor")).get("Attributes")
+        )
+        name, image = _text(noted.get("name")), _text(noted.get("image"))
+        return Container("docker", name, image) if name else None
+
+    def _get(self, target: str) -> bytes:
+        """Return the body of an answer, as much of it as comes in time."""
+        deadline = time.monotonic() + API_S
+        answer = b""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(API_S)
+            connection.connect(f"{self._root}/{API}")
+            connection.sendall(f"GET {target} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+            while len(answer) < MAX_ANSWER and (left := deadline - time.monotonic()) > 0:
+                connection.settimeout(left)
+                part = connection.recv(MAX_ANSWER)
+                if not part:
+                    break
+                answer += part
+        return answer.partition(b"\r\n\r\n")[2]
+
+
+def _parse(text: bytes) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_json(path: str) -> object:
+    """Read a small regular file; None where it is missing, larger, or not JSON."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        errors.raise_own(error)
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return _parse(os.read(descriptor, MAX_STATE))
+    except OSError as error:
+        errors.raise_own(error)
+        return None
+    finally:
+        os.close(descriptor)
