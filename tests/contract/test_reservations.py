@@ -137,12 +137,76 @@ def test_workloads_are_evicted_one_by_one_and_a_blocked_one_ends_the_reservation
     night: World,
 ) -> None:
     night.platform.hosts["a"].workloads = [Workload("web-1", "pod"), Workload("web-2", "pod")]
-    assert night.reserve(evict=True).state is State.ACTIVE
+    assert night.reserve(hosts=("a", "b"), evict=True).state is State.ACTIVE
     night.platform.hosts["c"].workloads = [Workload("db-1", "pod", blocked="PodDisruptionBudget")]
     with pytest.raises(errors.CannotError) as caught:
         night.reserve(hosts=("c",), evict=True, prepare_seconds=60)
-    assert "c: db-1 still runs" in caught.value.why
+    assert "c: cannot evict pod db-1 from c: PodDisruptionBudget" in caught.value.why
     assert night.platform.marked == ["a", "b"]
+
+
+def test_the_hosts_that_disturb_others_least_are_emptied(url: str) -> None:
+    world = World(url, *"abcdefg")
+    pods = [Workload(f"web-{n}", "pod") for n in range(3)]
+    stays = Workload("log", "pod", stays="DaemonSet")
+    found = {"a": pods, "b": pods[:1], "c": [Workload("db", "pod", blocked="budget")], "d": pods[:2], "e": [*pods[:1], stays]}  # fmt: skip
+    for name, workloads in found.items():
+        world.platform.hosts[name].workloads = list(workloads)
+    orders = {
+        1: ["f"],
+        2: ["f", "g"],
+        4: ["f", "g", "b", "e"],
+        6: ["f", "g", "b", "e", "d", "a"],
+        7: ["f", "g", "b", "e", "d", "a", "c"],
+    }
+    for count, expected in orders.items():
+        order = dataclasses.replace(ORDER, count=count, evict=True)
+        plan = world.plane.preflight(order)
+        assert [each.host.name for each in plan.hosts] == expected
+        assert {*plan.left_out} == {*"abcdefg"} - {*expected}
+    named = world.plane.preflight(dataclasses.replace(ORDER, hosts=("a", "f"), evict=True))
+    assert [each.host.name for each in named.hosts] == ["a", "f"]
+    world.close()
+
+
+def test_a_blocked_workload_of_one_host_keeps_those_of_all(night: World) -> None:
+    night.platform.hosts["a"].workloads = [Workload("web-1", "pod")]
+    night.platform.hosts["b"].workloads = [Workload("db-1", "pod", blocked="PodDisruptionBudget")]
+    with pytest.raises(errors.CannotError) as caught:
+        night.reserve(hosts=("a", "b"), evict=True, prepare_seconds=60)
+    assert "a: cannot evict pod db-1 from b: PodDisruptionBudget" in caught.value.why
+    assert [work.name for work in night.platform.hosts["a"].workloads] == ["web-1"]
+    assert night.platform.marked == []
+
+    def allow(what: str, host: str) -> None:
+        if night.clock() > start + 30 * S:
+            night.platform.before = lambda what, host: None
+            night.platform.hosts["b"].workloads = [Workload("db-1", "pod")]
+
+    start, night.platform.before = night.clock(), allow
+    night.reserve(hosts=("a", "b"), evict=True, prepare_seconds=60)
+    assert not night.platform.hosts["a"].workloads
+
+
+def test_nothing_is_evicted_before_every_host_is_claimed(night: World) -> None:
+    night.platform.hosts["a"].workloads = [Workload("web-1", "pod")]
+    plan = night.plane.preflight(dataclasses.replace(ORDER, hosts=("a", "b"), evict=True))
+    night.reserve(hosts=("b",), owner="team-b")
+    with pytest.raises(errors.CannotError):
+        night.plane.reserve(plan)
+    assert night.platform.hosts["a"].workloads
+    # One that cannot be claimed for a while holds up the others, too.
+    night.platform.hosts["c"].workloads = [Workload("web-2", "pod")]
+
+    def refuse(what: str, host: str) -> None:
+        if (what, host) == ("claim", "c"):
+            assert night.platform.hosts["a"].workloads
+            if night.clock() < start + 30 * S:
+                raise reservations.PlatformError("no answer", why="timed out", todo="wait")
+
+    start, night.platform.before = night.clock(), refuse
+    night.reserve(hosts=("a", "c"), evict=True)
+    assert not night.platform.hosts["a"].workloads
 
 
 def test_hosts_with_workloads_are_left_out_without_evict(night: World) -> None:

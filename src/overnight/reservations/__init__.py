@@ -128,7 +128,7 @@ class Provider(Protocol):
         """List all marks of ours on the platform, of every owner, for the janitor."""
 
     def list_workloads(self, host: str, order: Order, lease: Lease) -> Sequence[Workload] | Unseen:
-        """List workloads on a reserved host, with `stays` for its own."""
+        """List workloads on a reserved host, with `stays` for its own, and `blocked` if `order.evict`."""
 
     def start_agent(self, host: str, order: Order, lease: Lease, setup: AgentSetup) -> None:
         """Start an agent that lasts as long as the lease; raise PlatformError if the platform cannot. Repeatable."""

@@ -21,6 +21,7 @@ from overnight.model.reservation import (
     ReservationEvent,
     ReservationState,
     ReservedHost,
+    Unseen,
 )
 from overnight.model.times import SECOND_US
 from overnight.reservations import acceptance, context, decisions, preflight
@@ -58,6 +59,9 @@ class Driver:
         self._progress = progress
         self._failed = False  # in this step
         self._marked: set[str] = set()
+        self._blocked: str | None = (
+            None  # why nothing is evicted in this step; None: not looked yet
+        )
         self._touched = ""  # the host of the last call, which may have left a mark
 
     def step(self) -> Reservation:
@@ -169,16 +173,19 @@ class Driver:
     # steps
 
     def _prepare(self) -> None:
-        for host in self.reservation.open:
-            if host.state is HostState.PLANNED and self.reservation.state is State.PREPARING:
-                self._prepare_host(host)
+        # No host is emptied before all are claimed, or while a workload of one cannot be evicted.
+        for step in (self._claim, self._empty):
+            self._blocked = None
+            for host in self._planned:
+                if self.reservation.state is State.PREPARING:
+                    self._prepare_host(host, step)
         enough = len(self.reservation.held) >= self.reservation.order.wanted
         if enough and self.reservation.state is State.PREPARING:
             self._activate()
 
-    def _prepare_host(self, host: ReservedHost) -> None:
+    def _prepare_host(self, host: ReservedHost, step: Callable[[ReservedHost], bool]) -> None:
         try:
-            if self._hold(host):
+            if step(host):
                 held = self._event("held", host.name)
                 self._save_host(host.name, held, state=HostState.HELD, detail="")
         except reservations.TakenError as error:
@@ -190,24 +197,50 @@ class Driver:
             if not getattr(error, "retry", True):
                 self.end(f"{host.name}: {error.what}: {error.why}")
 
-    def _hold(self, host: ReservedHost) -> bool:
-        """Claim, mark, and take one step to empty a host; return whether it is empty."""
-        name, lease, said = host.name, self.reservation.lease, ""
+    def _claim(self, host: ReservedHost) -> bool:
+        """Claim and mark a host, unless this driver did; it is not held before it is empty."""
+        name, lease = host.name, self.reservation.lease
         if name not in self._marked:
             self._progress(f"{name}: claiming")
             self._call(self._provider.claim, name, lease)
             self._call(self._provider.mark, name, lease)
             self._marked.add(name)
+        return False
+
+    def _empty(self, host: ReservedHost) -> bool:
+        """Take one step to empty a host, if all are claimed; return whether it is empty."""
+        name, lease, said = host.name, self.reservation.lease, ""
+        if any(other.name not in self._marked for other in self._planned):
+            return False
 
         def note(text: str) -> None:
             nonlocal said
             said = text
             self._progress(f"{name}: {text}")
 
-        empty = self._call(self._provider.empty, name, lease, note)
+        if self._blocked is None:
+            self._blocked = self._find_blocked()
+        if self._blocked:
+            note(self._blocked)
+            empty = False
+        else:
+            empty = self._call(self._provider.empty, name, lease, note)
         if not empty and said != host.detail:
             self._save_host(name, detail=said)
         return empty
+
+    @property
+    def _planned(self) -> list[ReservedHost]:
+        return [host for host in self.reservation.open if host.state is HostState.PLANNED]
+
+    def _find_blocked(self) -> str:
+        """Return why a workload of one of the hosts cannot be evicted now, or ''."""
+        for host in self._planned if self.reservation.order.evict else ():
+            found = self._call(self._provider.list_workloads, host.name, self.reservation.lease)
+            for work in () if isinstance(found, Unseen) else found:
+                if work.blocked and not work.stays:
+                    return f"cannot evict {work.kind} {work.name} from {host.name}: {work.blocked}"
+        return ""
 
     def _replace(self, host: ReservedHost, why: str) -> None:
         """Take the next candidate in place of a host that another reservation has."""
@@ -237,7 +270,7 @@ class Driver:
         gone = dataclasses.replace(host, state=HostState.RELEASED, detail=why)
         hosts = tuple(gone if old.name == host.name else old for old in self.reservation.hosts)
         self._save(self._event("replaced", host.name, f"by {new.name}: {why}"), hosts=(*hosts, new))
-        self._prepare_host(new)
+        self._prepare_host(new, self._claim)
 
     def _activate(self) -> None:
         """Write the whole lease on every host, then call the reservation active."""

@@ -34,7 +34,7 @@ LABEL = re.compile(r"([\w./-]+)=([\w.-]*)", re.ASCII)
 PURPOSE = re.compile(r"pool .+ member (\S+)")
 LEASE_US = 6 * 3600 * 1_000_000
 EMPTY_SECONDS, POLL_SECONDS = 90.0, 0.5  # within provider_timeout_seconds
-MAX_PLANS = 50  # nodes among which the one with the fewest pods is chosen
+MAX_PLANS = 50  # nodes that are compared
 REASONS = {401: Reason.DENIED, 403: Reason.DENIED, 429: Reason.THROTTLED}
 START = (
     "umask 077; cd {home}; [ -e order.json ] || {{ cat {files}/order.json > new && mv new order.json; }}; "
@@ -126,14 +126,13 @@ class ReservedNodes(pools.Provider):
             self._nodes.renew(host, CLUSTER, dataclasses.replace(lease, until_us=until))
 
     def _choose(self, wanted: Order) -> Iterator[str]:
-        """Yield nodes that may be taken; with evictions, the one with the fewest pods first."""
+        """Yield nodes that may be taken; with evictions, the one that disturbs others least first."""
         found, _ = selection.rank(
             wanted, self._nodes.list_hosts(wanted), now_us=time.time_ns() // 1000
         )
         plans: Iterator[HostPlan] = (self._nodes.plan(host, wanted) for host in found)
         if wanted.evict:
-            first = itertools.islice(plans, MAX_PLANS)
-            plans = iter(sorted(first, key=lambda plan: sum(not w.stays for w in plan.workloads)))
+            plans = iter(sorted(itertools.islice(plans, MAX_PLANS), key=selection.disturbance))
         for plan in plans:
             # Nobody is asked, so nothing is done that cannot be undone, such as deleting a lone pod.
             if not plan.disrupts and not selection.unfit(plan, wanted):

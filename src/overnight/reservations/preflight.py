@@ -21,16 +21,21 @@ def plan_hosts(
 ) -> Preflight:
     """Choose hosts for an order, by default as many as it wants, and plan each.
 
-    `undisturbed` takes only hosts that need nobody's consent.
+    With evictions those that disturb others least, unless the order names them. `undisturbed` takes only hosts
+    that need nobody's consent.
     """
     listed = provider.list_hosts(order)
     reference = _find_reference(order, listed)
     candidates = [host for host in listed if host.name not in without]
     fit, left_out = selection.rank(order, candidates, now_us)
     wanted = order.wanted if wanted is None else wanted
+    compared = order.evict and not order.hosts
     plans: list[HostPlan] = []
+    idle = 0
     for host in fit:
-        if len(plans) == wanted:
+        if (idle if compared else len(plans)) >= wanted or len(plans) >= max(
+            wanted, selection.MAX_PLANS
+        ):
             left_out[host.name] = "fits, but is not needed"
             continue
         plan = provider.plan(host, order)
@@ -44,6 +49,11 @@ def plan_hosts(
             left_out[host.name] = why
         else:
             plans.append(plan)
+            idle += not any(selection.disturbance(plan))
+    if compared:
+        plans.sort(key=selection.disturbance)
+        left_out |= dict.fromkeys((p.host.name for p in plans[wanted:]), "fits, but is not needed")
+        del plans[wanted:]
     return Preflight(order, tuple(plans), left_out)
 
 

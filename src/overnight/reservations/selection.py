@@ -20,6 +20,7 @@ from overnight.model.text import plural
 MIN_SECONDS = 60
 MIN_RENEWED_SECONDS = 300  # several ticks of a driver
 LEASE_CHARACTERS = 256  # of a tag of EC2, the shortest place where a lease is written
+MAX_PLANS = 100  # hosts that are compared, if each disturbs others
 HELP = "overnight reserve --help"
 OPTIONS = {
     "seconds": "--for",
@@ -118,6 +119,12 @@ def unfit(plan: HostPlan, order: Order) -> str:
         more = f" and {len(running) - 1} more" if len(running) > 1 else ""
         return f"runs {running[0]}{more}; --evict would move {'them' if more else 'it'} away"
     return ""
+
+
+def disturbance(plan: HostPlan) -> tuple[int, int, int]:
+    """Return how much reserving a host disturbs others; the host with the lowest value is taken first."""
+    moved = [workload for workload in plan.workloads if not workload.stays]
+    return sum(bool(workload.blocked) for workload in moved), len(plan.disrupts), len(moved)
 
 
 def needs_consent(plan: HostPlan) -> bool:

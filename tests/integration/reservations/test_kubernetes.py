@@ -17,7 +17,9 @@ import yaml
 from overnight import kubernetes_api, reservations
 from overnight.kubernetes_api import client as api
 from overnight.model.reservation import Candidate, Lease, Order
+from overnight.reservations import preflight
 from overnight.reservations.providers import _kubernetes_marks as marks
+from overnight.reservations.providers import kubernetes as provider
 
 pytestmark = pytest.mark.needs_kubernetes
 SETUP = reservations.AgentSetup(server="http://127.0.0.1:9", token="one-use")
@@ -189,15 +191,52 @@ def test_a_budget_refuses_an_eviction_and_is_honoured(place: site.Site) -> None:
         reports: list[str] = []
         for _ in range(5):
             assert not own.empty("node-a", place.order, lease, reports.append)
-        assert any(f"cannot evict pod {name}: " in r and "HTTP 429" in r for r in reports), reports
-        assert "evicted pod default/lone" in reports
+        # Nothing is evicted in vain.
+        assert set(reports) == {f"cannot evict pod {name}: {expected}"}
+        assert len(place.pods(app="lone")) == 1
+        found = {w.name: w.blocked for w in own.list_workloads("node-a", place.order, lease)}
+        assert found == blocked()
+        # Past that check, the API refuses.
+        refusal = provider._evict(own._connect(place.order), kept, "policy/v1beta1")
+        assert refusal.startswith(f"cannot evict pod {name}: ")
+        assert "HTTP 429" in refusal
         (still,) = place.pods(app="kept")
         assert still["metadata"]["uid"] == kept["metadata"]["uid"]
         assert "deletionTimestamp" not in still["metadata"]
         place.cluster.kubectl("delete", "pdb", "kept", "-n", "default")
-        assert f"evicted pod {name}" in empty(own, "node-a", place.order, lease)
+        done = empty(own, "node-a", place.order, lease)
+        assert {f"evicted pod {name}", "evicted pod default/lone"} <= {*done}
         stays = own.list_workloads("node-a", place.order, lease)
         assert [(w.name, w.stays) for w in stays] == [("default/static", STATIC)]
+
+
+def test_the_least_busy_node_is_taken_and_protected_pods_are_named(place: site.Site) -> None:
+    asked = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    here = {"topology.kubernetes.io/zone": "z1"}
+    guarded = site.workload("Deployment", "guarded", replicas=1, nodeName="node-b")
+    guarded["spec"]["template"]["metadata"]["annotations"] = asked
+    place.apply(site.workload("Deployment", "busy", replicas=4, nodeSelector=here))
+    place.wait_for_pods(4, app="busy")
+    with place.account() as own:
+
+        def choose(**changes: Any) -> list[str]:
+            order = dataclasses.replace(place.order, **changes)
+            plan = preflight.plan_hosts(own, order, site.now_us())
+            return [each.host.name for each in plan.hosts if each.host.name in ("node-a", "node-b")]
+
+        place.apply(site.workload("Deployment", "calm", replicas=1, nodeName="node-b"))
+        place.wait_for_pods(1, app="calm")
+        assert choose(count=2) == ["node-b", "node-a"]
+        assert choose(count=1) == ["node-b"]
+        # Fewer pods, but one whose owner asked to leave it alone.
+        place.apply(guarded)
+        (pod,) = place.wait_for_pods(1, app="guarded")
+        assert choose(count=1) == ["node-a"]
+        (text,) = own.plan(candidate(own, place.order, "node-b"), place.order).disrupts
+        assert text.startswith(
+            f"evicts pod default/{pod['metadata']['name']} against its annotation"
+        )
+        assert text.endswith("cluster-autoscaler.kubernetes.io/safe-to-evict=false")
 
 
 def test_no_execute_comes_after_emptying_and_removes_what_does_not_tolerate_it(

@@ -231,7 +231,7 @@ def find_held(
     nodes: Iterable[Object], claims: Iterable[Object], pods: Iterable[Object], now_us: int
 ) -> list[Held]:
     """Return every lease of which any mark is left on any host: each mark alone is enough."""
-    nodes = {node["metadata"]["name"]: node for node in nodes}
+    present: dict[str, Object] = {node["metadata"]["name"]: node for node in nodes}
     claimed: dict[tuple[str, str], Object] = {}
     records: dict[tuple[str, str], list[Lease | None]] = {}
     for claim in claims:
@@ -240,14 +240,14 @@ def find_held(
         # Somebody may have written another one for the same lease.
         if key not in claimed or claim["metadata"]["name"] == name_claim(key[0]):
             claimed[key] = claim
-    for host, node in nodes.items():
+    for host, node in present.items():
         for lease_id in find_ids(node):
             records.setdefault((host, lease_id), []).append(read_record(node))
     for pod in pods:
         if "deletionTimestamp" not in pod["metadata"]:  # else it ends, and nothing is left to do
             records.setdefault((find_host(pod), labels_of(pod).get(KEY, "")), [])
     return [
-        _merge(host, lease_id, found, claimed.get((host, lease_id)), nodes.get(host), now_us)
+        _merge(host, lease_id, found, claimed.get((host, lease_id)), present.get(host), now_us)
         for (host, lease_id), found in sorted(records.items())
     ]
 

@@ -11,6 +11,12 @@ from overnight.reservations.providers import _kubernetes_marks as marks
 Object = dict[str, Any]
 
 MIRROR = "kubernetes.io/config.mirror"
+# Annotations by which owners ask autoscalers not to evict a pod. The Eviction API does not know them.
+PROTECTED = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+    "karpenter.sh/do-not-evict": "true",
+}
 
 
 def name(pod: Object) -> str:
@@ -44,7 +50,9 @@ def describe(pod: Object, budgets: Iterable[Object] = ()) -> Workload:
 
 
 def find_refusal(pod: Object, budgets: Iterable[Object]) -> str:
-    """Return why the Eviction API would refuse a pod now; '' if it would not."""
+    """Return why the Eviction API would refuse a pod now; '' if it would not, or if it was evicted."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return ""
     own = [
         budget
         for budget in budgets
@@ -106,6 +114,16 @@ def find_losses(pods: Iterable[Object]) -> list[str]:
         f"deletes pod {name(pod)} for good: no controller replaces it"
         for pod in pods
         if not find_reason_to_stay(pod) and not find_controller(pod)
+    ]
+
+
+def find_protected(pods: Iterable[Object]) -> list[str]:
+    """Return which evictions the owners of pods asked autoscalers not to make."""
+    return [
+        f"evicts pod {name(pod)} against its annotation {key}={value}"
+        for pod in pods
+        for key, value in PROTECTED.items()
+        if not find_reason_to_stay(pod) and marks.annotations_of(pod).get(key) == value
     ]
 
 

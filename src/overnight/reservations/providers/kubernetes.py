@@ -82,7 +82,7 @@ class Nodes:
         warnings = nodes.find_karpenter_warnings(client, host.name, until_us)
         disrupts: list[str] = []
         if order.evict:
-            disrupts += pods.find_losses(present)
+            disrupts += pods.find_losses(present) + pods.find_protected(present)
             warnings += pods.find_lost_data(present)
         if order.no_execute:
             disrupts += pods.find_deleted(present)
@@ -165,21 +165,24 @@ class Nodes:
 
     @_reported()
     def empty(self, host: str, order: Order, lease: Lease, progress: reservations.Progress) -> bool:
-        """Evict what may be evicted; a pod that its PodDisruptionBudget protects stays, and is reported."""
+        """Evict what may be evicted, but nothing while a PodDisruptionBudget protects one of the pods."""
         client = self._connect(order)
         # Without its taint the node fills again, and without its claim it is another's.
         self._mark(client, host, lease)
         present = self._list_evictable(client, host, lease)
         version = client.find_part_version("pods/eviction") if present and order.evict else ""
+        blocked = _find_blocked(client, present) if order.evict else []
         for pod in present:
             name = pods.name(pod)
             if pod["metadata"].get("deletionTimestamp"):
                 progress(f"pod {name} is terminating")
             elif not order.evict:
                 progress(f"pod {name} is still on {host}")
-            else:
+            elif not blocked:
                 self._steps(f"before the eviction of {name}")
                 progress(_evict(client, pod, version))
+        for text in blocked:  # the others would be evicted in vain
+            progress(text)
         if present:
             return False
         if order.no_execute:
@@ -251,8 +254,11 @@ class Nodes:
 
     @_reported()
     def list_workloads(self, host: str, order: Order, lease: Lease) -> Sequence[Workload]:
-        present = _list_pods(self._connect(order), host)
-        return [pods.describe(pod) for pod in present if pods.is_foreign(pod, lease.id)]
+        client = self._connect(order)
+        present = [p for p in _list_pods(client, host) if pods.is_foreign(p, lease.id)]
+        moved = any(not pods.find_reason_to_stay(pod) for pod in present)
+        budgets = _list_budgets(client) if moved and order.evict else []
+        return [pods.describe(pod, budgets) for pod in present]
 
     @_reported()
     def start_agent(
@@ -323,6 +329,12 @@ def _list_budgets(client: api.Client) -> list[Object]:
             # Lists leave out the version of their items, and an empty selector means something else in each.
             return [{**item, "apiVersion": version} for item in found]
     return []
+
+
+def _find_blocked(client: api.Client, present: Sequence[Object]) -> list[str]:
+    budgets = _list_budgets(client) if present else []
+    found = ((pods.name(pod), pods.find_refusal(pod, budgets)) for pod in present)
+    return [f"cannot evict pod {name}: {why}" for name, why in found if why]
 
 
 def _evict(client: api.Client, pod: Object, version: str) -> str:

@@ -75,8 +75,20 @@ def test_only_a_budget_that_is_used_up_refuses_and_only_a_ready_pod() -> None:
     assert not pods.find_refusal(pod(ready=False), [budget(selector)])
     assert not pods.find_refusal(pod(), [budget(selector, namespace="other")])
     assert not pods.find_refusal(pod(), [budget({}, version="policy/v1beta1")])
+    assert pods.find_refusal(pod(), [budget(selector)])
+    assert not pods.find_refusal(pod(deletionTimestamp="now"), [budget(selector)])
     two = pods.find_refusal(pod(), [budget(selector, allowed=9), budget(selector, allowed=9)])
     assert two.startswith("PodDisruptionBudgets b and b select it")
+
+
+@pytest.mark.parametrize(("key", "value"), [*pods.PROTECTED.items()])
+def test_annotations_against_evictions_are_reported(key: str, value: str) -> None:
+    other = "false" if value == "true" else "true"
+    assert pods.find_protected([pod("ReplicaSet", annotations={key: value})]) == [
+        f"evicts pod ns/p against its annotation {key}={value}"
+    ]
+    assert not pods.find_protected([pod("ReplicaSet", annotations={key: other}), pod()])
+    assert not pods.find_protected([pod("DaemonSet", annotations={key: value})])
 
 
 def test_kinds_of_pods() -> None:
