@@ -144,6 +144,31 @@ def running(
             process.kill()
 
 
+def test_a_heartbeat_shows_that_the_reporter_and_the_recorder_live(
+    site: Site, node: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "CHECK_SECONDS", 0.5)
+    follower = Follower(site, node, recorder.home)
+    follower.poll(2)
+    first = site.conditions(node)[ZOMBIES]
+    foreign = site.conditions(node)["Ready"]
+    assert first["lastHeartbeatTime"] >= first["lastTransitionTime"]
+    time.sleep(2)
+    recorder.tick()
+    follower.poll(2)
+    second = site.conditions(node)
+    assert second[ZOMBIES]["lastHeartbeatTime"] > first["lastHeartbeatTime"]
+    assert second[ZOMBIES]["lastTransitionTime"] == first["lastTransitionTime"]
+    assert second["Ready"] == foreign
+    # A recorder that is silent has nothing to confirm.
+    monkeypatch.setattr(node_events, "SILENT_SECONDS", -1.0)
+    follower.poll()
+    third = site.conditions(node)[ZOMBIES]
+    time.sleep(2)
+    follower.poll(3)
+    assert site.conditions(node)[ZOMBIES] == third
+
+
 def test_an_event_becomes_a_node_event_and_a_condition_and_survives_a_kill(
     site: Site, node: str, recorder: Recorder
 ) -> None:

@@ -83,8 +83,8 @@ class Kubernetes:
                 reason=reason,
                 message=event.text,
                 type="Normal" if event.severity == "info" else "Warning",
-                first_timestamp=_time(event.time_us),
-                last_timestamp=_time(max(event.until_us, event.time_us)),
+                first_timestamp=format_time(event.time_us),
+                last_timestamp=format_time(max(event.until_us, event.time_us)),
                 count=event.count,
             )
         )
@@ -130,11 +130,13 @@ class Kubernetes:
         # Another reason for the same status: two kinds of one condition would take turns.
         if before is not None and before.status == status:
             return
-        self._written[condition] = NodeCondition(condition, status, reason, message, _time(now_us))
+        self._written[condition] = NodeCondition(
+            condition, status, reason, message, format_time(now_us)
+        )
         self._writer.write_condition(self._written[condition])
 
 
-def _time(at_us: int) -> str:
+def format_time(at_us: int) -> str:
     """RFC 3339, as the API server wants it."""
     at = datetime.datetime.fromtimestamp(at_us / 1e6, datetime.UTC)
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -117,6 +117,7 @@ class Follower:
             self._tail.commit(places)
         if self._is_recording():
             outlet.tick(self._status())
+            self._writer.confirm(round(self._written * 1e6))
 
     def _is_recording(self) -> bool:
         """Whether the recorder writes: without it, nothing seen does not mean that nothing is there."""

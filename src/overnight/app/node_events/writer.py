@@ -57,6 +57,7 @@ class NodeWriter(kubernetes.NodeWriter):
         self._pending: dict[str, kubernetes.NodeCondition | None] = {}  # None: to be deleted
         self._written: dict[str, kubernetes.NodeCondition] = {}
         self._checked = 0.0
+        self._alive = self._beat = ""  # when the recorder last wrote, as known and as on the node
         self.foreign: frozenset[str] = frozenset()  # conditions of our names by another writer
 
     def read(self) -> None:
@@ -76,6 +77,10 @@ class NodeWriter(kubernetes.NodeWriter):
         """Return the node's own conditions, with those that are still to be written."""
         return [condition for condition in {**self._written, **self._pending}.values() if condition]
 
+    def confirm(self, at_us: int) -> None:
+        """Note when the recorder last wrote: the conditions held then."""
+        self._alive = kubernetes.format_time(at_us)
+
     def write_event(self, event: kubernetes.NodeEvent) -> None:
         self._events.add(event, self._clock())
 
@@ -94,6 +99,8 @@ class NodeWriter(kubernetes.NodeWriter):
         sent, now = 0, self._clock()
         if now - self._checked > CHECK_SECONDS:
             self.read()
+            if self._alive != self._beat:
+                self._pending = {**self._written, **self._pending}
         if self._pending and self._bucket.take(now):
             self._patch_conditions()
             sent += 1
@@ -111,13 +118,16 @@ class NodeWriter(kubernetes.NodeWriter):
     def _patch_conditions(self) -> None:
         # A strategic merge by type: entries of others are not in the patch, so nobody's are overwritten.
         changes = [
-            {"type": type_, "$patch": "delete"} if condition is None else _format(condition)
+            {"type": type_, "$patch": "delete"}
+            if condition is None
+            else _format(condition, max(self._alive, condition.transition))
             for type_, condition in self._pending.items()
         ]
         patch = {"status": {"conditions": changes}}
         self._client.patch_status(kubernetes_api.NODES, self._node, patch, manager=MANAGER)
         now = self._written | self._pending
         self._written = {type_: condition for type_, condition in now.items() if condition}
+        self._beat = self._alive
         self._pending.clear()
 
     def _send(self, group: similar_events.Group) -> None:
@@ -177,12 +187,12 @@ def _parse(condition: Object) -> kubernetes.NodeCondition:
     )
 
 
-def _format(condition: kubernetes.NodeCondition) -> Object:
+def _format(condition: kubernetes.NodeCondition, heartbeat: str) -> Object:
     return {
         "type": condition.type,
         "status": condition.status,
         "reason": condition.reason,
         "message": condition.message[:MAX_MESSAGE],
         "lastTransitionTime": condition.transition,
-        "lastHeartbeatTime": condition.transition,
+        "lastHeartbeatTime": heartbeat,
     }
