@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from overnight.app import clusters
 from overnight.app import pools as use_cases
 from overnight.model.cluster import Cluster, ClusterState
 from overnight.model.pool import PoolStatus, Reason
-from overnight.pools import pool_errors, reaper
+from overnight.pools import cluster_steps, pool_errors, reaper
 
 if TYPE_CHECKING:
     import pathlib
@@ -237,6 +238,39 @@ def test_release_and_cancel(world: World) -> None:
     assert {(c.id, c.reason) for c, _ in ended} == {(held, "released"), (assembling, "cancelled")}
     with pytest.raises(pool_errors.ClusterNotFoundError):
         world.plane.clusters.end("cluster-none", ClusterState.HELD, "released")
+
+
+def test_a_cancel_between_the_two_looks_of_a_step_hands_nothing_over(world: World) -> None:
+    name = world.cluster(2).id
+    tick(world)
+    world.boot_all()
+    clusters_plane = world.plane.clusters
+    decide, looks = clusters_plane._decide, 0
+
+    def cancel_after_the_first(*arguments: object, **options: object) -> object:
+        nonlocal looks
+        step = decide(*arguments, **options)  # type: ignore[arg-type]
+        looks += 1
+        if looks == 1:
+            assert isinstance(step, cluster_steps.Hold)
+            # By another process, as the first look has ended its transaction.
+            clusters_plane.end(name, ClusterState.ASSEMBLING, "cancelled")
+        return step
+
+    clusters_plane._decide = cancel_after_the_first  # type: ignore[method-assign,assignment]
+    with contextlib.suppress(pool_errors.PoolNotFoundError):
+        clusters_plane.step(world.plane.show(name).pool)
+    del clusters_plane._decide
+    assert looks == 2
+    tick(world)
+    [(cluster, details)] = world.plane.clusters.list(ended=True)
+    assert (cluster.state, cluster.reason, cluster.held_us) == (
+        ClusterState.ENDED,
+        "cancelled",
+        None,
+    )
+    assert details.claims == ()
+    assert world.provider.machines == {}
 
 
 def test_a_machine_that_does_not_end_keeps_the_cluster_in_the_list(world: World) -> None:

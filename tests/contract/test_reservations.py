@@ -14,8 +14,10 @@ from overnight.database import database_errors
 from overnight.model.reservation import (
     MAX_SECONDS,
     CheckState,
+    Held,
     HostState,
     Lease,
+    Order,
     ReservationState,
     Workload,
 )
@@ -281,6 +283,146 @@ def test_a_driver_that_lost_its_fence_stops_and_leaves_no_mark(url: str, call: s
     [gone] = world.plane.list(ended=True)
     assert (gone.state, gone.reason) == (State.RELEASED, "released by hand")
     world.close()
+
+
+def test_a_fence_that_is_lost_while_hosts_are_released_leaves_the_rest_to_the_other_driver(
+    night: World,
+) -> None:
+    made, other = night.reserve(), night.another()
+    calls: list[str] = []
+
+    def take_over(what: str, host: str) -> None:
+        if what == "release":
+            calls.append(host)
+            if len(calls) == 1:
+                other.release(made.id, "by another person")
+
+    night.platform.before = take_over
+    ended = night.plane.release(made.id, "by one person")
+    assert calls[:3] == ["a", "a", "b"]  # the first driver does not go on to b
+    assert (ended.state, ended.reason) == (State.RELEASED, "by one person")
+    assert night.kinds(made.id).count("released") == 3  # each host, and the reservation
+    assert night.platform.marked == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_driver_whose_reservation_is_given_back_meanwhile_leaves_nothing(
+    night: World, later: bool
+) -> None:
+    other = night.another()
+    plan = night.plane.preflight(ORDER)
+    made = night.plane.create(plan)
+
+    def give_back(what: str, host: str) -> None:
+        if (what, host) == ("claim", "a"):
+            night.platform.before = lambda what, host: None
+            # With `later` it is only RELEASING: no server has looked yet.
+            other.release(made.id, later=later)
+
+    night.platform.before = give_back
+    driven = driver.take(night.plane.context, made, print)
+    with pytest.raises(driver.FenceLostError):
+        driven.step()
+    assert night.platform.marked == []
+    night.plane.tick()
+    assert night.plane.show(made.id).state is State.RELEASED
+
+
+def test_a_driver_whose_reservation_another_one_still_prepares_keeps_its_marks(
+    night: World,
+) -> None:
+    made = night.plane.create(night.plane.preflight(ORDER))
+
+    def take_over(what: str, host: str) -> None:
+        if (what, host) == ("claim", "a"):
+            night.platform.before = lambda what, host: None
+            driver.take(night.another().context, night.plane.show(made.id), print)
+
+    night.platform.before = take_over
+    driven = driver.take(night.plane.context, made, print)
+    with pytest.raises(driver.FenceLostError):
+        driven.step()
+    assert night.platform.marked == ["a"]  # the other driver has it now
+
+
+def prepare(night: World) -> driver.Driver:
+    """Hold every host, and stop before the first watch."""
+    made = night.plane.create(night.plane.preflight(ORDER))
+    driven = driver.take(night.plane.context, made, print)
+    assert driven.step().state is State.ACTIVE
+    assert not any(host.checks for host in driven.reservation.hosts)
+    return driven
+
+
+def test_marks_are_read_on_the_platform_before_the_first_watch(night: World) -> None:
+    driven = prepare(night)
+    hosts, made = night.platform.hosts, driven.reservation.id
+    hosts["a"].mark, hosts["a"].claim = None, None
+    checked = night.plane.check(made)
+    marks = {h.name: c for h in checked.hosts for c in h.checks if c.name == "marks"}
+    assert {name: check.state for name, check in marks.items()} == {"a": CheckState.FAILED, "b": CheckState.PASSED}  # fmt: skip
+    assert marks["a"].detail == "the host does not carry the lease"
+    # A mark without its claim, and the mark of another lease, are not ours.
+    hosts["b"].claim = None
+    other = Lease("r-aaaaaaaaaaaa", "team-b", night.clock() + 1, night.clock() + 2)
+    hosts["a"].mark, hosts["a"].claim = other.text(), other
+    checked = night.plane.check(made)
+    states = {c.state for h in checked.hosts for c in h.checks if c.name == "marks"}
+    assert states == {CheckState.FAILED}
+
+
+def test_a_mark_that_is_lost_before_the_reservation_is_active_is_written_again(
+    night: World,
+) -> None:
+    def lose(what: str, host: str) -> None:
+        if (what, host) == ("renew", "b"):
+            night.platform.before = lambda what, host: None
+            night.platform.hosts["b"].mark = None
+
+    night.platform.before = lose
+    made = prepare(night).reservation
+    assert night.kinds(made.id) == ["created", "held", "held", "mark_lost", "active"]
+    for name in ("a", "b"):
+        assert Lease.parse(night.platform.hosts[name].mark or "") == made.lease
+
+
+def test_a_host_that_is_taken_before_the_reservation_is_active_ends_it(night: World) -> None:
+    other = Lease("r-aaaaaaaaaaaa", "team-b", night.clock() + HOUR * S, night.clock() + HOUR * S)
+
+    def take(what: str, host: str) -> None:
+        if (what, host) == ("renew", "b"):
+            night.platform.before = lambda what, host: None
+            night.platform.hosts["b"].mark, night.platform.hosts["b"].claim = other.text(), other
+
+    night.platform.before = take
+    with pytest.raises(errors.CannotError) as caught:
+        night.reserve()
+    assert "b: its marks are gone, and team-b has b" in caught.value.why
+    assert night.platform.marked == ["b"]
+    assert night.platform.hosts["b"].claim == other
+
+
+def test_a_host_that_does_not_exist_any_more_fails_the_check_and_is_not_claimed(
+    night: World,
+) -> None:
+    made = night.reserve()
+
+    def vanish(what: str, host: str) -> None:
+        assert (what, host) not in (("claim", "a"), ("mark", "a"))
+        if (what, host) == ("renew", "a"):
+            raise reservations.GoneError("a does not exist", why="it was deleted", todo="")
+
+    night.platform.before = vanish
+    night.tick_until(180)
+    now = night.plane.show(made.id)
+    assert now.state is State.ACTIVE
+    checks = {(h.name, c.name): (c.state, c.detail) for h in now.hosts for c in h.checks}
+    assert checks["a", "marks"] == (CheckState.FAILED, "its marks are gone, and a does not exist")
+    assert checks["b", "marks"] == (CheckState.PASSED, "")
+    assert night.kinds(made.id).count("mark_lost") == 1  # said once
+    night.platform.before = lambda what, host: None
+    night.plane.release(made.id)
+    assert night.platform.marked == []
 
 
 def test_a_write_with_an_old_fence_changes_nothing(night: World) -> None:
@@ -604,6 +746,40 @@ def test_the_janitor_removes_a_mark_without_its_claim_after_two_looks(night: Wor
     night.platform.before = return_claim
     assert {c.held.host: c.why for c in night.clean()} == {"a": "its claim is gone", "b": ""}
     assert night.platform.marked == ["b"]
+
+
+def test_the_janitor_removes_the_claim_of_a_host_that_is_gone_after_two_looks(night: World) -> None:
+    from overnight.reservations import janitor
+
+    made, listed = night.reserve(count=2), night.platform.list_held
+    gone = {"a": 2, "b": 1}  # for so many looks
+
+    def look(order: Order) -> list[Held]:
+        held = [
+            dataclasses.replace(h, gone="deleted" if gone[h.host] > 0 else "")
+            for h in listed(order)
+        ]
+        gone.update({name: looks - 1 for name, looks in gone.items()})
+        return held
+
+    night.platform.list_held = look  # type: ignore[method-assign]
+    done = janitor.clean(night.platform, ORDER, clock=night.clock, sleep=night.clock.forward)
+    assert {c.held.host: (c.why, c.released) for c in done} == {"a": ("deleted", True), "b": ("", False)}  # fmt: skip
+    assert night.platform.marked == ["b"]
+    assert made.id
+
+
+def test_the_janitor_leaves_the_live_one_of_two_leases_on_a_host(night: World) -> None:
+    made = night.reserve(count=1)
+    ended = Lease("r-aaaaaaaaaaaa", "team-b", night.clock() - HOUR * S, night.clock())
+    listed = night.platform.list_held
+    night.platform.list_held = lambda order: [Held("a", ended.id, ended), *listed(order)]  # type: ignore[method-assign]
+    night.clock.forward(2)
+    assert {c.held.id: c.released for c in night.clean()} == {ended.id: True, made.id: False}
+    assert night.platform.marked == ["a"]
+    claim = night.platform.hosts["a"].claim
+    assert claim is not None
+    assert claim.id == made.id
 
 
 def test_a_dry_run_of_the_janitor_changes_nothing(night: World) -> None:
