@@ -89,6 +89,12 @@ def test_invalid_tokens_are_not_created(fleet: World, role: Role, host: str, exp
         fleet.plane.tokens.create(role, name="x", expires_us=expires, host=host)
 
 
+def test_tokens_without_a_name_do_not_share_one(fleet: World) -> None:
+    """A name owns reservations."""
+    made = [fleet.plane.tokens.create(Role.OPERATOR, name="", expires_us=FAR) for _ in range(2)]
+    assert [token.name for token in made] == [f"operator-{token.id}" for token in made]
+
+
 def test_an_agent_enrols_once_and_may_repeat_itself(fleet: World) -> None:
     token = fleet.token()
     who = fleet.plane.agents.enrol(token, CREDENTIAL, "db-7")
@@ -96,8 +102,10 @@ def test_an_agent_enrols_once_and_may_repeat_itself(fleet: World) -> None:
     assert fleet.another().agents.authenticate(CREDENTIAL) == who
     with pytest.raises(Refused):
         fleet.plane.agents.enrol(token, credential_of("x"), "db-7")
-    with pytest.raises(Refused):
-        fleet.plane.agents.enrol(token, CREDENTIAL, "db-8")
+    fleet.enrol("db-8")
+    for other in ("db-8", "db-9"):  # nor does it learn the id of a known host
+        with pytest.raises(Refused):
+            fleet.plane.agents.enrol(token, CREDENTIAL, other)
 
 
 def _expired(fleet: World) -> str:

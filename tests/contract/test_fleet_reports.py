@@ -13,7 +13,7 @@ from fleetworld import BOOT, OTHER_BOOT, START, S, World, event, report, rollup,
 from killer import KilledError, Killer
 
 from overnight import errors
-from overnight.fleet import context
+from overnight.fleet import context, reports
 from overnight.fleet.sql import schema
 from overnight.model import uplink
 from overnight.model.audit import Belonging, Finding, Risk
@@ -37,7 +37,7 @@ def everything(fleet: World) -> object:
     rows = []
     with fleet.plane.context.database.read() as connection:
         for table in (schema.hosts, schema.labels, schema.snapshots, schema.unit_audits, schema.spells, schema.events, schema.rollups, schema.windows, schema.tasks):  # fmt: skip
-            kept = [c for c in table.c if c.name not in ("seen_us", "day_events", "skew_us", "labels_us", "snapshot_us", "booted_us", "received_us", "offered_us")]  # fmt: skip
+            kept = [c for c in table.c if c.name not in ("seen_us", "day_events", "day_rollups", "skew_us", "labels_us", "snapshot_us", "booted_us", "received_us", "offered_us")]  # fmt: skip
             rows.append(sorted(map(str, connection.execute(table.select().with_only_columns(*kept)))))  # fmt: skip
     return rows
 
@@ -258,6 +258,10 @@ def test_a_host_can_change_only_its_own_events(fleet: World) -> None:
     assert by_host == {"db-7": "true", "evil": "forged"}
     assert fleet.plane.event(mine.id).text == "true"
     assert fleet.plane.event(mine.id, "evil").text == "forged"
+    fleet.clock.forward(1)
+    later = dataclasses.replace(mine, text="still true", until_us=START + 60 * S, count=2)
+    fleet.plane.report(victim, report(events=(later,)))
+    assert fleet.plane.event(mine.id).text == "still true"
 
 
 def test_times_in_the_future_are_limited_and_noted(fleet: World) -> None:
@@ -277,6 +281,84 @@ def test_times_in_the_future_are_limited_and_noted(fleet: World) -> None:
     assert "1 event" in host.note
     assert spells_of(fleet)[0][1] <= 600
     assert fleet.plane.rollups("db-7", WINDOW, 0) == ()
+
+
+def test_times_of_long_ago_are_cut_and_noted(fleet: World) -> None:
+    who = fleet.enrol()
+    days = -32 * 24 * HOUR  # the clock of the server is at 0
+    old = dataclasses.replace(spell(days, 50), uptime_us=1_000 * S)
+    past = uplink.Observed(BOOT, START + 2 * days * S, START + days * S, 0)
+    sent = report(100, spells=(past, old), rollups=(rollup(days), rollup(0)))
+    fleet.plane.report(who, sent)
+    assert spells_of(fleet) == [(-31 * 24 * HOUR, 50, BOOT)]
+    [observed] = fleet.plane.fleet().hosts[0].spells
+    assert observed.uptime == 1_000 + 24 * HOUR
+    assert fleet.plane.rollups("db-7", WINDOW, 0) == (rollup(0),)
+    assert "older than 31 days: 1 rollup dropped, 2 spells cut" in fleet.plane.host("db-7").note
+
+
+def test_rollups_of_a_host_and_day_are_limited(url: str, tmp_path: pathlib.Path) -> None:
+    """What is too much is dropped: events and the next day's rollups are stored."""
+    limits = context.Limits(rollups_a_day=3 * (64 + 8))
+    fleet = World(url, tmp_path / "blobs", limits=limits)
+    who, other = fleet.enrol(), fleet.enrol("db-8")
+    many = tuple(rollup(30 * n, cores=8) for n in range(5))
+    fleet.plane.report(who, report(1, rollups=many, events=(event(1, 0),)))
+    fleet.plane.report(who, report(2, rollups=many))
+    fleet.plane.report(other, report(2, rollups=many[4:]))
+    assert fleet.plane.rollups("db-7", WINDOW, 0) == many[:3]
+    assert fleet.plane.host("db-7").note.endswith("too many rollups today: 5 rollups dropped")
+    assert fleet.plane.rollups("db-8", WINDOW, 0) == many[4:]
+    assert len(fleet.plane.events().items) == 1
+    fleet.clock.forward(24 * HOUR)
+    fleet.plane.report(who, report(24 * HOUR, rollups=many[4:]))
+    assert fleet.plane.rollups("db-7", WINDOW, 0) == (*many[:3], many[4])
+    fleet.close()
+
+
+def test_interruptions_of_a_host_are_limited(url: str, tmp_path: pathlib.Path) -> None:
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(spells=4))
+    who = fleet.enrol()
+    fleet.clock.forward(600)
+    apart = tuple(spell(100 * n, 100 * n + 10) for n in range(6))
+    fleet.plane.report(who, report(600, spells=apart[:4]))
+    fleet.plane.report(who, report(601, spells=apart[4:]))
+    assert "2 spells dropped" in fleet.plane.host("db-7").note
+    fleet.plane.report(who, report(602, spells=(spell(305, 320),)))  # goes on
+    assert [end for _, end, _ in spells_of(fleet)] == [10, 110, 210, 320]
+    fleet.close()
+
+
+def test_spells_that_take_long_to_compare_are_dropped(
+    fleet: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(900)
+    monkeypatch.setattr(reports, "MAX_COMPARED", 10)
+    apart = tuple(spell(100 * n, 100 * n + 10) for n in range(8))
+    fleet.plane.report(who, report(900, spells=apart[:4]))
+    fleet.plane.report(who, report(901, spells=apart[:4]))
+    assert len(spells_of(fleet)) == 4
+    assert "4 spells dropped" in fleet.plane.host("db-7").note
+
+
+def test_offers_of_a_host_are_limited(url: str, tmp_path: pathlib.Path) -> None:
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(offers=3))
+    who = fleet.enrol()
+    many = [uplink.Offer("x-1", f"{n:064x}", 5, 1, 2) for n in range(5)]
+    assert len(fleet.plane.report(who, report(1, windows=tuple(many[:2]))).want) == 2
+    assert len(fleet.plane.report(who, report(2, windows=tuple(many))).want) == 3
+    assert len(fleet.plane.windows("db-7", event="x-1")) == 3
+    fleet.close()
+
+
+def test_what_was_lost_is_counted_without_an_overflow(fleet: World) -> None:
+    who = fleet.enrol()
+    most = uplink.MAX_TIME
+    for number in range(1, 4):
+        fleet.plane.report(who, report(number, lost=uplink.Lost(most, most - 1)))
+    host = fleet.plane.host("db-7")
+    assert (host.lost_events, host.lost_rollups) == (most, most)
 
 
 def test_a_host_that_sends_too_many_events_is_told_to_wait(

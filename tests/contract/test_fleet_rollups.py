@@ -63,6 +63,22 @@ def test_a_compacted_day_is_read_as_it_was_sent(fleet: World) -> None:
     assert fleet.plane.rollups("db-7", part) == SENT[2:4]
 
 
+def test_an_answer_and_a_step_of_a_compaction_are_limited(
+    fleet: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollups, "MAX_ROWS", 100)  # of 2 cores: 50 intervals
+    part = Window(START, START + 30 * 49 * S)
+    send(fleet, *SENT)
+    for expected in (11, 0, 0):
+        with pytest.raises(errors.UsageError, match="too many intervals of db-7"):
+            read(fleet)
+        compact(fleet.plane)
+        assert rows(fleet) == max(0, expected - 2)
+    assert fleet.plane.rollups("db-7", part, 0) == SENT[:49]
+    monkeypatch.undo()
+    assert read(fleet) == SENT
+
+
 def test_levels_keep_the_greatest_value_and_its_time(fleet: World) -> None:
     peak = dataclasses.replace(rollup(90, busy=10), max=(10, 100), worst_ms=(0, 17_000))
     send(fleet, rollup(60), peak, rollup(660))

@@ -1,34 +1,106 @@
-"""What an assistant already has, by what the audit log says that it created and claimed."""
+"""What an assistant already has, by what the audit log says that it created, claimed and raised."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import collections
+from typing import TYPE_CHECKING, Any
+
+from overnight.model.control_plane import Change
 
 if TYPE_CHECKING:
-    from overnight.app import guards
+    from collections.abc import Mapping
+
+    from overnight.app import guards, operations
+    from overnight.model.control_plane import Principal
+    from overnight.model.pool import Pool
 
 CREATED = ("pool.create", "cluster.create", "reservation.create", "investigation.create")
+RAISED = ("pool.update", "pool.set_autoscale")
 
 
 def count(where: guards.UseCases, by: guards.Caller) -> int:
     """Return how many hosts the caller has at most, with every token of its name.
 
-    Hosts of pools and clusters that it created, until these are gone, and hosts reserved by it or its investigations.
+    Hosts of pools and clusters that it created, until these are gone; those by which it raised other pools; and hosts
+    reserved by it or its investigations.
     """
     created = list_created(by)
-    pools = where.pools.list(archived=True)  # clusters are pools, too
+    raised: collections.Counter[str] = collections.Counter()
+    for _, change in by.rows.list_changes(by, RAISED):
+        # What it lowered does not make room elsewhere.
+        raised[change.target_id] = max(0, raised[change.target_id] + change.hosts)
+    pools = [each.pool for each in where.pools.list(archived=True)]  # clusters are pools, too
     reserved = where.reservations.list()
-    return sum(each.pool.max_size for each in pools if each.pool.name in created) + sum(
+    return sum(
+        pool.max_size if pool.id in created else min(raised[pool.id], pool.max_size)
+        for pool in pools
+    ) + sum(
         len(each.open) for each in reserved if not created.isdisjoint((each.id, each.order.purpose))
     )
 
 
 def list_created(by: guards.Caller) -> frozenset[str]:
-    """Return the pools, clusters, reservations and investigations that the caller created."""
-    return frozenset(target for _, target in by.rows.list_changes(by, CREATED))
+    """Return the ids of pools, clusters, reservations and investigations that the caller created."""
+    return frozenset(change.target_id for _, change in by.rows.list_changes(by, CREATED))
 
 
 def list_claims(by: guards.Caller) -> frozenset[str]:
     """Return the ids of the claims, and batches of claims, that the caller made."""
-    made = by.rows.list_changes(by, ("pool.acquire",))
-    return frozenset(word for _, target in made for word in target.split())
+    changes = by.rows.list_changes(by, ("pool.acquire",))
+    return frozenset(change.target_id for _, change in changes)
+
+
+def list_cordoned(by: guards.Caller) -> frozenset[str]:
+    """Return the ids of members that the caller cordoned or released again."""
+    return frozenset(c.target_id for _, c in by.rows.list_changes(by, ("pool.set_cordoned",)))
+
+
+def find_change(
+    operation: operations.Operation,
+    given: Mapping[str, Any],
+    result: Any,
+    by: Principal,
+    raised: int,
+) -> Change | None:
+    """Return what a call changed, for what `count` and the others answer; None for a person's."""
+    if not by.assistant:
+        return None
+    if operation.name == "acquire":
+        claim = result[0].claim
+        return Change(by.name, "claim", claim.batch_id or claim.id)
+    if details := getattr(result, "details", None) if operation.area == "pools" else None:
+        return Change(by.name, "pool", details.pool.id, raised)
+    if operation.name == "set_cordoned":
+        return Change(by.name, "member", result.id)
+    names = [str(given[name]) for name in operation.path_names]
+    named = names[-1] if names else getattr(result, operation.noun).id
+    return Change(by.name, operation.noun, named)
+
+
+def find_raise(
+    where: guards.UseCases, operation: operations.Operation, given: Mapping[str, Any]
+) -> int:
+    """Return by how many hosts a call would raise the limit or the size of a pool; less than 0: lower the limit."""
+    if operation.action not in RAISED:
+        return 0
+    pool = where.pools.show(given["name"]).details.pool
+    after = find_sizes(where, pool, given["change"])
+    before = (pool.max_size, 0 if pool.winds_down else pool.target_size)
+    limit, size = (new - old for new, old in zip(after, before, strict=True))
+    return max(limit, size) if size > 0 else limit
+
+
+def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, int]:
+    """Return the limit of a pool and the size that it would have after a change of it, or of its policy."""
+    from overnight.model.pool import PoolStatus
+
+    if not hasattr(change, "status"):  # of the policy
+        outlook = where.pools.outlook(pool.id, change)
+        least = outlook.policy.min_size or 0
+        return pool.max_size, max(least, outlook.decision.size)
+    most = pool.max_size if change.max_size is None else change.max_size
+    least = pool.min_size if change.min_size is None else change.min_size
+    size = pool.target_size if change.target_size is None else change.target_size
+    status = pool.status if change.status is None else change.status
+    winds_down = status in (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
+    return most, 0 if winds_down else min(max(size, least), most)

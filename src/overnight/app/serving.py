@@ -25,6 +25,7 @@ from overnight.app import (
     fleet_questions,
     fleet_windows,
     guards,
+    holdings,
     investigation_serving,
     investigations,
     operations,
@@ -209,11 +210,13 @@ class Server:
         if by.assistant or only_ask:
             rows = self.fleet.confirmations
             given = guards.admit(self, rows, operation, given, by, only_ask=only_ask)
+        raised = holdings.find_raise(self, operation, given) if by.assistant else 0
         result = operations.run(getattr(self, operation.area), operation, given, is_gone)
         if operation.changes:
             reason = why or operations.find_reason(given)
             target = operations.find_target(operation, given, result)
-            self.fleet.audit(by.title, operation.action, target, reason[:500])
+            change = holdings.find_change(operation, given, result, by, raised)
+            self.fleet.audit(by.title, operation.action, target, reason[:500], change)
         if operation in operations.RESERVATIONS and operation.changes:
             self._driver.wake()
         if operation in operations.INVESTIGATIONS and operation.changes:

@@ -52,7 +52,7 @@ def create(
         )
     expires_us = time.time_ns() // 1000 + round(lasting * SECOND_US)
     return where.create(
-        role, name=name or role, expires_us=expires_us, host=host, assistant=assistant, by=by, why=why
+        role, name=name, expires_us=expires_us, host=host, assistant=assistant, by=by, why=why
     )  # fmt: skip
 
 

@@ -42,11 +42,11 @@ class Agents:
             known = tokens.find(connection, token, lock=True)
             if known is None or known.role is not Role.AGENT or known.revoked_us is not None:
                 raise _refused("it is unknown, revoked, or not a token for agents")
-            host_id = host_rows.find_id(connection, host)
             if known.used_us is not None:
-                if known.credential_hash != key or host_id is None:
+                enrolled = token_rows.find_credential(connection, key)
+                if known.credential_hash != key or enrolled is None or enrolled.name != host:
                     raise _refused("it was used before, and enrols one host once")
-                return AgentIdentity(host_id, host, key)  # the first answer was lost
+                return AgentIdentity(enrolled.host_id, host, key)  # the first answer was lost
             if now >= known.expires_us:
                 raise _refused("it has expired")
             if known.host not in ("", host):

@@ -23,7 +23,7 @@ from overnight.model.times import MINUTE_US
 
 if TYPE_CHECKING:
     from overnight.database import engine
-    from overnight.model.control_plane import Principal, Role
+    from overnight.model.control_plane import Change, Principal, Role
 
 PENDING_US = 10 * MINUTE_US  # until a person must have decided
 CONFIRMED_US = 5 * MINUTE_US  # until the call must have been repeated
@@ -69,6 +69,8 @@ class Confirmations:
             found = confirmation_rows.find_of_call(connection, by.id, subject, now)
             if found is not None and found[0].state is State.DECLINED:
                 raise _declined(found[0])
+            if declined := confirmation_rows.find_declined(connection, pending, now):
+                raise _declined(declined)
             if found is not None and found[1] != seen:
                 self._change(connection, found[0], State.VOID, by, now)
                 found, why = None, "the state has changed since the first request, which is void"
@@ -142,13 +144,15 @@ class Confirmations:
         confirmation_rows.change(connection, found.id, found.state, state=to, **values)
         self._note(connection, by, found, to, now)
 
-    def audit(self, by: Principal, action: str, target: str, why: str) -> None:
+    def audit(
+        self, by: Principal, action: str, target: str, why: str, change: Change | None
+    ) -> None:
         """Add to the audit log what an assistant did without a server."""
         with self._control.database.write("audit") as connection:
-            audit_rows.add(connection, self._control.clock(), by.title, action, target, why)
+            audit_rows.add(connection, self._control.clock(), by.title, action, target, why, change)
 
-    def list_changes(self, by: Principal, actions: Sequence[str]) -> Sequence[tuple[str, str]]:
-        """Return what assistants of this name did, as actions and targets in the audit log."""
+    def list_changes(self, by: Principal, actions: Sequence[str]) -> Sequence[tuple[str, Change]]:
+        """Return what assistants of this name did, as the audit log has it."""
         with self._control.database.read() as connection:
             return audit_rows.list_changes(connection, by.name, actions)
 

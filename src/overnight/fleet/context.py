@@ -26,6 +26,11 @@ class Limits:
 
     interval: int = 30  # seconds between two reports
     events_a_day: int = 50_000  # of a host
+    # Of a host: its cores times its intervals, and 64 for each interval. 2,000 cores send 6 million.
+    rollups_a_day: int = 6_000_000
+    late_days: int = 31  # older rollups and observed time are not stored
+    spells: int = 10_000  # of a host
+    offers: int = 1_000  # windows of a host that were not uploaded
     snapshots: int = 16  # of a host
     open_tasks: int = 64  # of a host
     host_bytes: int = 4 << 30  # windows of a host

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from overnight import errors
 from overnight.fleet import agents, spells, tasks, windows
 from overnight.fleet.sql import event_rows, host_rows, rollup_rows
-from overnight.model import times, uplink
+from overnight.model import checked_json, times, uplink
 from overnight.model.text import plural
 
 if TYPE_CHECKING:
@@ -23,23 +23,27 @@ if TYPE_CHECKING:
 
 
 SILENT_US = 90 * times.SECOND_US  # three reports
+INTERVAL_SIZE = 64  # of a rollup, besides its cores
+MAX_COMPARED = 1_000_000  # known spells times new ones: half a second
 
 
 def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) -> uplink.Reply:
     """Store a report; raise UnauthenticatedError for a host that is gone, QuotaError for too many events."""
     now = control.clock()
-    report, note = limit_times(report, now)
+    report, note = limit_times(report, now, control.limits.late_days)
     events = _latest(report.events, who.host)
     with control.database.write("report") as connection:
         host = host_rows.lock(connection, who)
         if host is None:
             raise agents.unknown_credential()
         changes = _count(control.limits, host, len(events), now)
+        report, amount, dropped = _limit_rollups(control.limits, host, report, now)
+        changes["day_rollups"] = amount
         changes |= _state(connection, control.limits, host, report, now)
-        if note:
-            changes["note"] = note
+        refused = _observe(connection, control.limits, host.id, report.spells)
+        if notes := "; ".join(filter(None, (note, dropped, refused))):
+            changes["note"] = f"{times.format_instant(now)} {notes}"
         host_rows.save(connection, host.id, **changes)
-        _observe(connection, host.id, report.spells)
         event_rows.put(connection, host.id, events, now)
         rollup_rows.put(connection, host.id, report.rollups)
         want = windows.offer(connection, control.limits, host.id, report.windows, now)
@@ -54,26 +58,56 @@ def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) 
     return uplink.Reply(control.limits.interval, now, leased, want, send)
 
 
-def limit_times(report: uplink.Report, now_us: int) -> tuple[uplink.Report, str]:
-    """Return the report without times in the future, and a note of what was changed."""
-    limit = now_us + event_rows.AHEAD_US
+def limit_times(report: uplink.Report, now_us: int, days: int) -> tuple[uplink.Report, str]:
+    """Return the report without times in the future or too far in the past, and a note of what was changed."""
+    since, limit = now_us - days * times.DAY_US, now_us + event_rows.AHEAD_US
     events = tuple(event_rows.dated_back(event, now_us) for event in report.events)
     observed = tuple(
-        dataclasses.replace(spell, end_us=min(spell.end_us, limit))
+        _cut(spell, since, limit)
         for spell in report.spells
-        if spell.begin_us < limit
+        if spell.begin_us < limit and spell.end_us >= since
     )
-    rollups = tuple(rollup for rollup in report.rollups if rollup.begin_us < limit)
+    rollups = tuple(rollup for rollup in report.rollups if since <= rollup.begin_us < limit)
+    notes = []
     dated = sum(a is not b for a, b in zip(events, report.events, strict=True))
-    left = len(report.rollups) - len(rollups)
-    cut = sum(a.end_us > limit for a in report.spells)
-    if not dated + left + cut:
-        return report, ""
-    note = (
-        f"{times.format_instant(now_us)} the clock of the host is ahead: {plural(dated, 'event')} stored with the time of receipt, "
-        f"{plural(left, 'rollup')} dropped, {plural(cut, 'spell')} cut"
+    left = sum(rollup.begin_us >= limit for rollup in report.rollups)
+    cut = sum(spell.end_us > limit for spell in report.spells)
+    if dated + left + cut:
+        notes.append(
+            f"the clock of the host is ahead: {plural(dated, 'event')} stored with the time of receipt, "
+            f"{plural(left, 'rollup')} dropped, {plural(cut, 'spell')} cut"
+        )
+    left = sum(rollup.begin_us < since for rollup in report.rollups)
+    cut = sum(spell.begin_us < since for spell in report.spells)
+    if left + cut:
+        notes.append(
+            f"older than {days} days: {plural(left, 'rollup')} dropped, {plural(cut, 'spell')} cut"
+        )
+    return dataclasses.replace(report, events=events, spells=observed, rollups=rollups), "; ".join(
+        notes
     )
-    return dataclasses.replace(report, events=events, spells=observed, rollups=rollups), note
+
+
+def _cut(spell: uplink.Observed, since_us: int, limit_us: int) -> uplink.Observed:
+    begin = max(spell.begin_us, since_us)
+    uptime = spell.uptime_us + begin - spell.begin_us
+    return uplink.Observed(spell.boot, begin, min(spell.end_us, limit_us), uptime)
+
+
+def _limit_rollups(
+    limits: context.Limits, host: Any, report: uplink.Report, now_us: int
+) -> tuple[uplink.Report, int, str]:
+    """Return the report with the rollups that the host may still send today, their amount, and a note of the rest."""
+    amount = (host.day_rollups or 0) if host.day == now_us // times.DAY_US else 0
+    kept = []
+    for rollup in report.rollups:
+        size = len(rollup.cores) + INTERVAL_SIZE
+        if amount + size <= limits.rollups_a_day:
+            amount += size
+            kept.append(rollup)
+    left = len(report.rollups) - len(kept)
+    note = f"too many rollups today: {plural(left, 'rollup')} dropped" if left else ""
+    return dataclasses.replace(report, rollups=tuple(kept)), amount, note
 
 
 def _latest(events: tuple[Event, ...], host: str) -> list[Event]:
@@ -120,8 +154,9 @@ def _state(
     changes: dict[str, Any] = {"seen_us": max(now_us, host.seen_us)}
     is_repeated = (report.boot, report.uptime_us) == (host.boot, host.uptime_us)
     if not is_repeated:
-        changes["lost_events"] = host.lost_events + report.lost.events
-        changes["lost_rollups"] = host.lost_rollups + report.lost.rollups
+        for name, lost in vars(report.lost).items():
+            known = getattr(host, f"lost_{name}")
+            changes[f"lost_{name}"] = min(known + lost, checked_json.MAX_INTEGER)
     changes |= {
         "boot": report.boot,
         "uptime_us": report.uptime_us,
@@ -143,12 +178,23 @@ def _state(
 
 
 def _observe(
-    connection: engine.Connection, host_id: str, observed: tuple[uplink.Observed, ...]
-) -> None:
+    connection: engine.Connection,
+    limits: context.Limits,
+    host_id: str,
+    observed: tuple[uplink.Observed, ...],
+) -> str:
+    """Store observed time; return a note if there is too much of it."""
     if not observed:
-        return
+        return ""
     begin = min(spell.begin_us for spell in observed) - spells.JOIN_US
     end = max(spell.end_us for spell in observed) + spells.JOIN_US
     known = [spell for _, spell in host_rows.read_spells(connection, begin, end, host_id)]
-    gone, new = spells.merge(known, observed)
+    is_costly = len(known) * len(observed) > MAX_COMPARED
+    gone, new = (set[int](), []) if is_costly else spells.merge(known, observed)
+    more = {spell.begin_us for spell in new} - {spell.begin_us for spell in known}
+    if is_costly or (
+        more and host_rows.count_spells(connection, host_id) + len(more) > limits.spells
+    ):
+        return f"too many interruptions of the recording: {plural(len(observed), 'spell')} dropped"
     host_rows.change_spells(connection, host_id, gone, new)
+    return ""

@@ -16,7 +16,7 @@ from overnight import errors
 from overnight.fleet import context
 from overnight.fleet.sql import host_rows, rollup_rows
 from overnight.model import files
-from overnight.model.times import DAY_US, MINUTE_US
+from overnight.model.times import DAY_US, MINUTE_US, SECOND_US
 
 if TYPE_CHECKING:
     from overnight.fleet import levels
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LOCK_US = 5 * MINUTE_US
 # The longest window in seconds that is shown at each level: at most 720 or 1,008 intervals.
 LONGEST = (6 * 3_600, 7 * 86_400)
+MAX_ROWS = 1_000_000  # cores times intervals of an answer, or of one step of a compaction
+MAX_FILE_ROWS = 1 << 40
 TRIES = 5
 
 
@@ -53,33 +55,46 @@ class Rollups:
         from overnight.fleet import levels
 
         begin, end = window.begin_us // DAY_US, -(-window.end_us // DAY_US)
+        slot_us = (
+            levels.SLOTS[level] * SECOND_US or 1
+        )  # what is not in a file yet is added to whole slots
+        since, until = window.begin_us // slot_us * slot_us, -(-window.end_us // slot_us) * slot_us
         with self._database.read() as connection:
             host_id = context.find_host(connection, host)
             days = rollup_rows.list_days(connection, begin, end, host_id)
-            rows = rollup_rows.read(connection, host_id, begin * DAY_US, end * DAY_US)
+            rows = rollup_rows.read(connection, host_id, since, until, MAX_ROWS)
+        left = MAX_ROWS - sum(len(row.cores) for row in rows)
         by_day: dict[int, list[Rollup]] = {}
         for row in rows:
             by_day.setdefault(row.begin_us // DAY_US, []).append(row)
         found: list[Rollup] = []
         for day in sorted({*days, *by_day}):
             new = by_day.get(day)
-            stored = self._load(days.get(day, ""), None if new else level)
+            stored = self._load(
+                days.get(day, ""), None if new else level, since, until, max(0, left)
+            )
+            left -= len(stored["core"])
+            if left < 0:
+                raise _too_much(host)
             if new:
                 stored = levels.merge(stored, levels.from_rollups(new))
             found += levels.to_rollups(levels.take(stored, stored["level"] == level))
         return tuple(r for r in found if window.begin_us <= r.begin_us < window.end_us)
 
-    def _load(self, name: str, level: int | None = None) -> levels.Columns:
-        """Read a file, of one level or all."""
+    def _load(
+        self, name: str, level: int | None, begin_us: int, end_us: int, most: int
+    ) -> levels.Columns:
+        """Read a file, of one level or all, of a time; of more than `most` rows one more is read."""
         from overnight.fleet import levels
         from overnight.store import parquet
 
         if not name:
             return levels.empty()
         # The paths are ours, the columns are names of constants.
-        where = "" if level is None else f" WHERE level = {level:d}"
+        where = f" WHERE begin_us >= {begin_us:d} AND begin_us < {end_us:d}"
+        where += "" if level is None else f" AND level = {level:d}"
         source = parquet.table(self._blobs.folder / name)
-        query = f"SELECT {', '.join(levels.TYPES)} FROM {source}{where}"  # noqa: S608
+        query = f"SELECT {', '.join(levels.TYPES)} FROM {source}{where} LIMIT {most + 1:d}"  # noqa: S608
         return parquet.query(query)
 
     def compact(self, host_id: str, host: str, day: int, least_level: int = 0) -> bool:
@@ -90,14 +105,17 @@ class Rollups:
         from overnight.fleet import levels
 
         me, now = secrets.token_hex(8), self._control.clock()
+        span = (day * DAY_US, (day + 1) * DAY_US)
         with self._database.write("lock day") as connection:
             held = rollup_rows.lock_day(connection, host_id, day, me, now, now + LOCK_US)
         if held is None:
             return False
         with self._database.read() as connection:
-            rows = rollup_rows.read(connection, host_id, day * DAY_US, (day + 1) * DAY_US)
+            rows = rollup_rows.read(connection, host_id, *span, MAX_ROWS)
         least = max(least_level, held.least_level)
-        merged = levels.merge(self._load(held.file), levels.from_rollups(rows))
+        merged = levels.merge(
+            self._load(held.file, None, *span, MAX_FILE_ROWS), levels.from_rollups(rows)
+        )
         merged = levels.take(merged, merged["level"] >= least)
         path = self._blobs.rollup_path(host, day, me)
         name = self._write(path, merged) if len(merged["core"]) else ""
@@ -141,3 +159,11 @@ class Rollups:
         for name in gone:
             (self._blobs.folder / name).unlink(missing_ok=True)
         return done
+
+
+def _too_much(host: str) -> errors.UsageError:
+    return errors.UsageError(
+        f"the window has too many intervals of {host}",
+        why=f"an answer has at most {MAX_ROWS:,} of all cores",
+        todo="choose a shorter window",
+    )

@@ -53,7 +53,15 @@ class Tokens:
                 todo="overnight token create --role operator --assistant",
             )
         secret = secrets.token_hex(32)
-        fields = (secrets.token_hex(6), role, printable(name, limit=100), now, expires_us)
+        token_id = secrets.token_hex(6)
+        # Names own reservations: tokens without one must not share them.
+        fields = (
+            token_id,
+            role,
+            printable(name, limit=100) or f"{role}-{token_id}",
+            now,
+            expires_us,
+        )
         token = Token(*fields, created_by=printable(by, limit=100), host=host, assistant=assistant)
         with self._control.database.write("create token") as connection:
             token_rows.insert(connection, token, secret)

@@ -33,7 +33,7 @@ def offer(
     """Record what a host offers; return what it shall upload."""
     if not offers:
         return ()
-    known = window_rows.offer(connection, host_id, offers, now_us)
+    known = window_rows.offer(connection, host_id, offers, now_us, limits.offers)
     return tuple(
         row.sha256
         for row in known.values()
@@ -65,7 +65,7 @@ class Windows:
             )
         if row.received_us is not None:
             return BlobOffset(size, complete=True)
-        path, check = self._blobs.path(sha256), functools.partial(_check, sha256, who.host)
+        path = self._blobs.path(sha256)
         is_published = path.exists()  # but not recorded before a crash, or from another host
         if not is_published:
             end = size  # also where a server was killed before it published that
@@ -76,8 +76,9 @@ class Windows:
                 return BlobOffset(end, complete=False)
         try:
             if is_published:
-                check(path)
+                _check_host(path, sha256, who.host)  # its digest was checked before it got its name
             else:
+                check = functools.partial(_check, sha256, who.host)
                 self._blobs.publish(who.host_id, sha256, size, check)
         except OffsetError:
             raise
@@ -149,18 +150,28 @@ class Windows:
 
 def _check(sha256: str, host: str, path: pathlib.Path) -> None:
     """Raise CannotError unless a file has this SHA-256 and is a bundle of this host alone."""
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            path.unlink(missing_ok=True)
+            raise _invalid(sha256, "its bytes do not have this SHA-256")
+    _check_host(path, sha256, host)
+
+
+def _check_host(path: pathlib.Path, sha256: str, host: str) -> None:
+    """Raise CannotError unless a file is a bundle of this host alone; reads its header."""
     try:
         with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                path.unlink(missing_ok=True)
-                raise _invalid(sha256, "its bytes do not have this SHA-256")
             data = archive.first_member(file, header.HEADER, header.MAX_HEADER)
             if data is None:
                 raise header.NoBundleError(f"it does not begin with {header.HEADER}")
             head = header.parse_header(data)
+            _check_names(head, sha256, host)  # first: the members of a large bundle take a while
             archive.members(file)
     except (archive.BadArchiveError, header.NoBundleError, header.FutureError) as error:
         raise _invalid(sha256, f"it is not a bundle that this server can read: {error}") from error
+
+
+def _check_names(head: header.Header, sha256: str, host: str) -> None:
     if {head.host, *head.hosts, *(span.host for span in head.windows)} != {host}:
         raise errors.NotAllowedError(
             f"window {sha256} is refused",

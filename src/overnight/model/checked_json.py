@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from overnight.model.text import printable
 
 MAX_INTEGER = 1 << 53  # every JSON reader holds it exactly
 MAX_DOCUMENT = 64 << 10
+MAX_DEPTH = 32  # of any content: encoders and readers call themselves for each level
 
 
 class Object:
@@ -75,13 +77,26 @@ class Object:
         """Return an object of any content that is not too large; raise for what is not JSON."""
         value = self.get(name, {})
         try:
-            fits = len(json.dumps(value, allow_nan=False)) <= most
-        except (ValueError, TypeError, RecursionError):
+            fits = is_shallow(value) and len(json.dumps(value, allow_nan=False)) <= most
+        except (ValueError, TypeError):
             fits = False
         if not isinstance(value, dict) or not fits:
-            limit = f"an object of at most {most >> 10} KB of JSON"
+            limit = f"an object of at most {most >> 10} KB of JSON, {MAX_DEPTH} levels deep"
             refuse(f"{self._where}.{name}", limit)
         return value
+
+
+def is_shallow(value: object) -> bool:
+    """Return whether objects and lists are nested at most MAX_DEPTH deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner = (
+            v.values() if isinstance(v, dict) else v
+            for v in level
+            if isinstance(v, dict | list | tuple)
+        )
+        level = [*itertools.chain.from_iterable(inner)]
+    return not level
 
 
 def refuse(where: str, wanted: str) -> NoReturn:

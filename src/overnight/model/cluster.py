@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from overnight.model import times
 from overnight.model.pool import PoolDetails, Problem  # noqa: TC001  servers and clients read hints
-from overnight.model.text import plural
+from overnight.model.text import foreign, plural
 
 HOUR_SECONDS = 3600
 
@@ -51,7 +51,7 @@ class ClusterPlan:
     @property
     def what(self) -> str:
         order = self.order
-        return f"{plural(order.count, 'host')} of {order.provider}, template {order.template}"
+        return f"{plural(order.count, 'host')} of {foreign(order.provider)}, template {foreign(order.template)}"
 
     @property
     def limits(self) -> str:

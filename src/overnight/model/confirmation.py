@@ -36,6 +36,7 @@ class Effect:
     cost: float | None = None  # None: the price is not known
     concerns: tuple[str, ...] = ()  # disturbed workloads, changes of hosts or settings
     basis: str = ""  # what else must not change; not for people
+    about: str = ""  # kind and id of the object, by whatever name it was called; not for people
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class Confirmation:
     def as_json(self) -> dict[str, Any]:
         """Return it without the code."""
         plain = dataclasses.asdict(self)
-        del plain["code"], plain["effect"]["basis"]
+        del plain["code"], plain["effect"]["basis"], plain["effect"]["about"]
         return plain
 
 

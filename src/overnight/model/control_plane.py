@@ -194,6 +194,16 @@ class AuditRow:
     why: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What a call of an assistant changed, in columns that only the server writes: a target is never parsed."""
+
+    caller: str  # name of the token
+    target_kind: str  # such as pool or claim
+    target_id: str
+    hosts: int = 0  # by which it raised a limit; less than 0: lowered
+
+
 class OffsetError(errors.ConflictError):
     """A piece of an upload does not begin where the last one ended; continue at `offset`."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from overnight.model import host_changes
+from overnight.model.text import foreign
 
 LEASE_ID = re.compile(r"r-[0-9a-f]{12}")  # a valid label value, and a valid part of object names
 MAX_SECONDS = 14 * 86_400  # hard cap of a reservation, however often it is renewed
@@ -181,7 +182,7 @@ class Preflight:
 
     def __post_init__(self) -> None:
         evicted = [
-            f"evicts {w.kind} {w.name} from {plan.host.name}".replace("  ", " ")
+            f"evicts {w.kind} {foreign(w.name)} from {plan.host.name}".replace("  ", " ")
             for plan in self.hosts
             for w in plan.workloads
             if self.order.evict and not w.stays

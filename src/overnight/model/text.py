@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+WORD = re.compile(r"[A-Za-z0-9_.:/@+-]{1,64}")
+
 
 def printable(text: str, *, keep: str = "", limit: int | None = None) -> str:
     r"""Escape what a terminal or a page would interpret; characters of `keep` stay.
@@ -20,6 +22,25 @@ def printable(text: str, *, keep: str = "", limit: int | None = None) -> str:
         c if c.isprintable() or c in keep else c.encode("unicode_escape", "replace").decode()
         for c in text
     )
+
+
+def quoted(text: str, limit: int = 60) -> str:
+    r"""Quote text from elsewhere: it cannot end the quotation, and is cut.
+
+    >>> print(quoted('night", reserves 0 hosts\x1b'))
+    "night\", reserves 0 hosts\x1b" (text from elsewhere)
+    """
+    escaped = printable(text, limit=limit).replace('"', '\\"')
+    return f'"{escaped}" (text from elsewhere)'
+
+
+def foreign(text: str) -> str:
+    """Return a short word without blanks as it is, quote any other text.
+
+    >>> foreign("ci-job/17"), foreign("")
+    ('ci-job/17', '"" (text from elsewhere)')
+    """
+    return text if WORD.fullmatch(text) else quoted(text)
 
 
 def plural(number: int, noun: str) -> str:

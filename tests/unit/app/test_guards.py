@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from overnight.app import guards, investigations, operations, reservations
-from overnight.model.control_plane import Principal, Role
+from overnight.model.control_plane import Change, Principal, Role
 from overnight.model.investigation import Investigation
 from overnight.model.plan import ArmKind, ArmPlan, BudgetPlan, ExperimentPlan, Plan, RehearsalPlan
 from overnight.model.reservation import (
@@ -85,8 +85,9 @@ class Rows:
         self.changes = changes
 
     def list_changes(self, by: Principal, actions: Any) -> Any:
-        assert {action for action, _ in self.changes} <= set(actions)
-        return self.changes if by.name == CLAUDE.name else ()
+        if by.name != CLAUDE.name:
+            return ()
+        return [(a, Change(by.name, "", target)) for a, target in self.changes if a in actions]
 
     def require(self, by: Principal, action: str, role: Role, bound: Any, effect: Effect, **_: Any) -> None:  # fmt: skip
         self.asked = effect
@@ -109,6 +110,9 @@ def admit(
         ({"no_execute": True}, "with NoExecute"),
         ({"detach": True}, "reserve 2 hosts"),
         ({"count": MANY}, f"reserve {MANY} hosts"),
+        ({"seconds": 86_401}, "reserve 2 hosts from kubernetes prod"),
+        ({"renew": True, "max_seconds": 86_401}, "reserve 2 hosts from kubernetes prod"),
+        ({"detach": True, "where": "prod, costs 0"}, '"prod, costs 0" (text from elsewhere)'),
     ],
 )
 def test_a_reservation_that_disturbs_others_or_is_large_is_confirmed(
@@ -123,7 +127,8 @@ def test_a_reservation_that_disturbs_others_or_is_large_is_confirmed(
         return
     assert named in " ".join((asked.summary, *asked.concerns))
     assert done["agreed"] == asked.concerns
-    assert (asked.most_hosts, asked.host_hours) == (order.wanted, 2.0 * order.wanted)
+    hours = (order.max_seconds if order.renew else order.seconds) / 3600
+    assert (asked.most_hosts, asked.host_hours) == (order.wanted, hours * order.wanted)
     assert len(asked.hosts) == order.wanted
 
 
@@ -183,6 +188,33 @@ def test_what_another_caller_owns_is_not_ended_without_a_person(
     assert asked.concerns == ("its owner is anna",)
     own, _ = admit(action, dataclasses.replace(CLAUDE, name="anna"), **given)
     assert own is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "owner", "named"),
+    [
+        (86_400, "claude", ""),
+        (86_401, "claude", "keep 1 host of reservation r-1 for 1 d 1 s"),
+        (14 * 86_400, "claude", "keep 1 host of reservation r-1 for 14 d"),
+        (60, "anna", "keep 1 host of reservation r-1"),
+    ],
+)
+def test_a_reservation_is_extended_by_its_owner_for_a_day(
+    seconds: int, owner: str, named: str
+) -> None:
+    by = dataclasses.replace(CLAUDE, name="anna" if owner == "claude" else "claude")
+    asked, _ = admit("reservation.extend", by, reservation_id="r-1", seconds=seconds)
+    assert (asked.summary if asked else "") == named
+
+
+def test_the_name_of_a_plan_is_quoted() -> None:
+    name = 'night" reserves 0 hosts, costs 0'
+    plan = dataclasses.replace(PLAN, name=name, budget=BudgetPlan(hours=25, price=0.5))
+    asked, _ = admit("investigation.create", plan=plan, confirmed=False)
+    assert asked is not None
+    assert asked.summary == (
+        'carry out the plan "night\\" reserves 0 hosts, costs 0" (text from elsewhere) on 2 hosts'
+    )
 
 
 def test_every_guard_is_of_an_operation_that_changes_something() -> None:

@@ -21,7 +21,7 @@ def insert(connection: sa.Connection, made: Confirmation, subject: str, seen: st
 
 
 def _values(made: Confirmation) -> dict[str, Any]:
-    return {**vars(made), "effect": vars(made.effect)}
+    return {**vars(made), "effect": vars(made.effect), "about": made.effect.about}
 
 
 def find_of_call(
@@ -33,6 +33,18 @@ def find_of_call(
     chosen = _select(now_us, *of_call, states=DECIDABLE).order_by(None).order_by(table.c.state)
     row = connection.execute(chosen.with_for_update()).first()
     return None if row is None else (_as_confirmation(row), str(row.seen))
+
+
+def find_declined(
+    connection: sa.Connection, asked: Confirmation, now_us: int
+) -> Confirmation | None:
+    """Return what was declined of callers of this name about the same object."""
+    same = (table.c.caller_name == asked.caller_name, table.c.action == asked.action)
+    about = (table.c.about == asked.effect.about, table.c.about != "")
+    row = connection.execute(
+        _select(now_us, *same, *about, states=(ConfirmationState.DECLINED,))
+    ).first()
+    return None if row is None else _as_confirmation(row)
 
 
 def find_by_code(connection: sa.Connection, code: str, now_us: int) -> Confirmation | None:
@@ -75,5 +87,5 @@ def _select(
 
 
 def _as_confirmation(row: sa.Row[Any]) -> Confirmation:
-    shown = {n: value for n, value in row._mapping.items() if n not in ("subject", "seen")}
+    shown = {n: value for n, value in row._mapping.items() if n not in ("subject", "seen", "about")}
     return Confirmation(**{**shown, "effect": decoding.decode(Effect, row.effect)})

@@ -33,7 +33,7 @@ def put(connection: sa.Connection, host_id: str, new: Iterable[Event], now_us: i
         plain = event.as_json()
         rest = {k: v for k, v in plain.items() if k not in (*COLUMNS, "host") and v != PLAIN[k]}
         columns = {name: plain[name] for name in COLUMNS}
-        stored = {"host_id": host_id, "received_us": now_us, "document": rest}
+        stored = {"host_id": host_id, "received_us": now_us, "first_us": now_us, "document": rest}
         rows.append(columns | stored)
     if not rows:
         return
@@ -99,10 +99,10 @@ def read(connection: sa.Connection, chosen: EventFilter) -> Iterator[tuple[str, 
 def find(connection: sa.Connection, text: str, host: str, limit: int = 6) -> list[Event]:
     """Return the event of an id, else those with an id or short id that begins with the text.
 
-    Where several hosts have the id, the first that sent it has it: another cannot take it over later.
+    Where several hosts have the id, the first that sent it has it, also after later versions of its event.
     """
     of_host = [hosts.c.name == host] if host else []
-    first = _select(events.c.id == text, *of_host).order_by(events.c.received_us).limit(1)
+    first = _select(events.c.id == text, *of_host).order_by(events.c.first_us).limit(1)
     found = connection.execute(first).all()
     if not found and len(text) >= 4:
         begins = events.c.id.startswith(text, autoescape=True)

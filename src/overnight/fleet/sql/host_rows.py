@@ -18,7 +18,7 @@ from overnight.model.uplink import Observed
 
 hosts, labels, snapshots, spells = schema.hosts, schema.labels, schema.snapshots, schema.spells
 credentials, unit_audits = schema.credentials, schema.unit_audits
-SHOWN = [column for column in hosts.c if column.name not in ("day", "day_events")]
+SHOWN = [column for column in hosts.c if not column.name.startswith("day")]
 # Every report needs these statements: built once, as building one takes longer than running it.
 _LOCK = (
     sa.select(hosts)
@@ -197,6 +197,11 @@ def change_spells(
         old = sa.and_(spells.c.host_id == host_id, spells.c.begin_us.in_(gone))
         connection.execute(spells.delete().where(old))
     statements.upsert(connection, spells, *({"host_id": host_id, **vars(spell)} for spell in new))
+
+
+def count_spells(connection: sa.Connection, host_id: str) -> int:
+    chosen = sa.select(sa.func.count()).where(spells.c.host_id == host_id)
+    return int(connection.execute(chosen).scalar_one())
 
 
 def delete_old_spells(connection: sa.Connection, before_us: int) -> None:

@@ -24,12 +24,21 @@ def put(connection: sa.Connection, host_id: str, new: Iterable[Rollup]) -> None:
     statements.add_missing(connection, rollups, *rows)
 
 
-def read(connection: sa.Connection, host_id: str, begin_us: int, end_us: int) -> list[Rollup]:
-    """Return the rollups that begin in a window, in order."""
+def read(
+    connection: sa.Connection, host_id: str, begin_us: int, end_us: int, most: int
+) -> list[Rollup]:
+    """Return the first rollups that begin in a window, in order, until they have more than `most` cores together."""
     within = (rollups.c.begin_us >= begin_us, rollups.c.begin_us < end_us)
     chosen = sa.select(rollups.c.document).where(rollups.c.host_id == host_id, *within)
-    rows = connection.execute(chosen.order_by(rollups.c.begin_us)).scalars()
-    return [Rollup.from_json(document) for document in rows]
+    streamed = chosen.order_by(rollups.c.begin_us).execution_options(yield_per=100)
+    found: list[Rollup] = []
+    with connection.execute(streamed) as result:
+        for document in result.scalars():
+            found.append(Rollup.from_json(document))
+            most -= len(found[-1].cores)
+            if most < 0:
+                break
+    return found
 
 
 def delete(connection: sa.Connection, host_id: str, begins: Collection[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -20,14 +20,18 @@ HELD = sa.and_(windows.c.received_us.is_not(None), windows.c.dropped_us.is_(None
 
 
 def offer(
-    connection: sa.Connection, host_id: str, offers: Collection[Offer], now_us: int
+    connection: sa.Connection, host_id: str, offers: Sequence[Offer], now_us: int, most: int
 ) -> dict[str, sa.Row[Any]]:
-    """Add offered windows that are new; return all of them by SHA-256."""
-    rows = ({"host_id": host_id, "offered_us": now_us, **vars(offer)} for offer in offers)
-    statements.add_missing(connection, windows, *rows)
-    offered = windows.c.sha256.in_([offer.sha256 for offer in offers])
-    found = connection.execute(sa.select(windows).where(windows.c.host_id == host_id, offered))
-    return {row.sha256: row for row in found}
+    """Add offered windows that are new, while the host has fewer than `most`; return those that are known by SHA-256."""
+    of_host = windows.c.host_id == host_id
+    offered = sa.select(windows).where(of_host, windows.c.sha256.in_([o.sha256 for o in offers]))
+    known = {row.sha256 for row in connection.execute(offered)}
+    if new := [offer for offer in offers if offer.sha256 not in known]:
+        waiting = sa.select(sa.func.count()).where(of_host, sa.not_(HELD))
+        room = max(0, most - connection.execute(waiting).scalar_one())
+        rows = ({"host_id": host_id, "offered_us": now_us, **vars(o)} for o in new[:room])
+        statements.add_missing(connection, windows, *rows)
+    return {row.sha256: row for row in connection.execute(offered)}
 
 
 def find(connection: sa.Connection, host_id: str, sha256: str) -> sa.Row[Any] | None:

@@ -21,6 +21,9 @@ CONTENT_TYPE = "application/problem+json"
 CHALLENGE = 'Bearer realm="overnight"'
 CLOSE = {"connection": "close"}  # the rest of the request is not read
 RETRY_SECONDS = 5
+OWN = "/overnight/"  # in the paths of its modules
+MAX_LOGGED, MAX_FRAMES = 1_000, 20
+_logged: set[tuple[object, ...]] = set()
 DESCRIBED = "read /api/v1/openapi.json"
 
 # Kind, why and what to do, of requests that are refused before they reach a use case.
@@ -132,8 +135,20 @@ def _translate(error: Exception) -> errors.OvernightError:
         return HttpError(408, "the request took too long", headers=CLOSE)
     if errors.is_own(error):  # a full disk, no descriptors: temporary, we hope
         return HttpError(503, "the server has run out of resources", why=errors.own_error(error).why)  # fmt: skip
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    # Not the message: it may hold what a client sent.
-    sys.stderr.write(f"overnight serve: internal error: {type(error).__name__}\n{frames}")
-    sys.stderr.flush()
+    _log(error)
     return HttpError(500, "internal error")
+
+
+def _log(error: Exception) -> None:
+    """Log a bug, once for each place: a client may repeat the request that shows it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if OWN in frame.filename] or frames
+    kind = type(error).__name__
+    place = (kind, *((frame.filename, frame.lineno) for frame in (*own[-1:], *frames[-1:])))
+    if place in _logged or len(_logged) >= MAX_LOGGED:
+        return
+    _logged.add(place)
+    # Not the message: it may hold what a client sent.
+    text = "".join(traceback.format_list(frames[-MAX_FRAMES:]))
+    sys.stderr.write(f"overnight serve: internal error, logged once: {kind}\n{text}")
+    sys.stderr.flush()

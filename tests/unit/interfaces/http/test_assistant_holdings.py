@@ -141,3 +141,88 @@ def test_the_lease_of_a_large_cluster_is_renewed_by_people(world: assistants.Wor
         path, sent = f"/api/v1/clusters/{name}/renew", {"lease_seconds": 3600}
         assert asks(world.ask("POST", path, role=ASSISTANT, json=sent)).startswith(named)
         assert asks(world.ask("POST", path, role="operator", json=sent)) == ""
+
+
+def test_limits_that_are_raised_step_by_step_count(world: assistants.World) -> None:
+    """Three pools went from 1 to 20 hosts each, without a person."""
+    for name in ("one", "two", "three"):
+        world.pools.pool(name, 1)  # with a limit of 11
+
+    def step(name: str, most: int) -> str:
+        sent = {"change": {"max_size": most}}
+        return asks(world.ask("PATCH", f"/api/v1/pools/{name}", role=ASSISTANT, json=sent))
+
+    assert [step("one", most) for most in (12, 15, 18, 20)] == [""] * 4
+    assert [step("two", most) for most in (14, 20)] == [""] * 2
+    assert step("three", 13) == ""  # 9 + 9 + 2
+    assert step("three", 14) == "raise the limit of pool three from 13 to 14 hosts"
+    assert step("one", 21) == "raise the limit of pool one from 20 to 21 hosts"
+    assert "the caller would have more" in asks(create(world, "more", 1))
+    assert step("two", 1) == ""  # its 9 hosts are free again, and no more than these
+    assert step("three", 20) == ""  # 9 + 9
+    assert step("three", 23) == "raise the limit of pool three from 20 to 23 hosts"
+    assert step("one", 11) == ""
+    assert asks(create(world, "more", 11)) == ""
+
+
+def test_the_size_of_another_pool_counts_when_it_is_raised(world: assistants.World) -> None:
+    world.pools.pool("one", 1, max_size=100)
+    world.pools.pool("two", 1, max_size=100)
+    for name, change, named in (
+        ("one", {"target_size": 16}, ""),
+        ("two", {"target_size": 7}, "raise the size of pool two from 1 to 7 hosts"),
+        ("two", {"target_size": 6}, ""),
+        ("two", {"min_size": 7, "target_size": 7}, "raise the size of pool two from 6 to 7 hosts"),
+    ):
+        sent = {"change": change}
+        answer = world.ask("PATCH", f"/api/v1/pools/{name}", role=ASSISTANT, json=sent)
+        assert asks(answer) == named
+    policy = {"change": {"min_size": 90}}
+    path = "/api/v1/pools/two/autoscale"
+    sized = asks(world.ask("PATCH", path, role=ASSISTANT, json=policy))
+    assert sized == "raise the size of pool two from 6 to 90 hosts"
+
+
+def test_a_pool_with_the_name_of_a_claim_does_not_give_it_away(world: assistants.World) -> None:
+    """The audit log had the name of the pool and the id of the claim in one text, which was split into words."""
+    world.filled(target=2)
+    victim = claim(world, role="operator").json()["items"][0]["claim"]["id"]
+    assert asks(create(world, victim, 3)) == ""
+    world.pools.fill(victim)
+    own = {"request": {"acquired_by": victim, "acquired_for": victim}}
+    got = world.ask("POST", f"/api/v1/pools/{victim}/claims", role=ASSISTANT, json=own)
+    assert got.status_code == 200, got.text
+    ended = world.ask("POST", f"/api/v1/pool-claims/{victim}/return", role=ASSISTANT)
+    assert asks(ended).endswith("end the claim of another caller")
+
+
+def test_a_pool_that_is_made_again_is_not_the_caller_s(world: assistants.World) -> None:
+    assert asks(create(world, "ci", MANY)) == ""
+    world.pools.plane.drain("ci")
+    world.pools.plane.delete("ci")
+    world.pools.pool("ci", 1, max_size=MANY)
+    assert asks(create(world, "more", MANY)) == ""
+
+
+def test_members_are_held_back_one_at_a_time(world: assistants.World) -> None:
+    one, two, three = world.filled(target=3)
+
+    def cordon(member: str, role: str = "operator, assistant", *, cordoned: bool = True) -> str:
+        sent = {"cordoned": cordoned}
+        return asks(world.ask("PUT", f"/api/v1/pool-members/{member}/cordoned", role=role, json=sent))  # fmt: skip
+
+    assert cordon(one) == ""
+    assert cordon(one) == ""
+    assert cordon(two) == f"hold another member back: {two} of pool ci"
+    assert cordon(one, cordoned=False) == ""
+    assert cordon(three, "operator") == ""
+    assert cordon(three, cordoned=False) == f"release what another caller holds: {three} of pool ci"
+
+
+def test_a_lease_of_more_than_a_day_is_renewed_by_people(world: assistants.World) -> None:
+    world.filled(target=2)
+    got = claim(world, role="operator, assistant").json()["items"][0]
+    path = f"/api/v1/pool-claims/{got['claim']['id']}/renew"
+    for seconds, named in ((3600, ""), (90_000, f"keep member {got['member']['id']} for 1 d 1 h")):
+        sent = {"lease_seconds": seconds}
+        assert asks(world.ask("POST", path, role="operator, assistant", json=sent)) == named

@@ -121,6 +121,46 @@ def test_a_declined_call_is_refused(world: assistants.World) -> None:
     assert drain(world).status_code == 403
 
 
+@pytest.mark.parametrize("how", ["again", "by its id", "with a new token"])
+def test_a_declined_call_is_refused_by_any_name_of_its_object(
+    world: assistants.World, how: str
+) -> None:
+    world.filled()
+    pending(drain(world))
+    declined = world.ask("POST", "/api/v1/confirmations/decline", role="admin", json={"code": world.code()})  # fmt: skip
+    assert declined.status_code == 200
+    pool = world.get("/api/v1/pools/ci")["details"]["pool"]["id"]
+    world.pools.fill("ci")
+    if how == "with a new token":
+        del world.tokens[ASSISTANT]
+    name = pool if how == "by its id" else "ci"
+    sent = {"role": ASSISTANT, "json": {"confirmed": True}}
+    again = world.ask("POST", f"/api/v1/pools/{name}/drain", **sent)
+    assert again.status_code == 403
+    assert serverworld.problem(again)["title"].startswith("declined: drain pool ci")
+    world.filled("other")
+    assert pending(world.ask("POST", "/api/v1/pools/other/drain", **sent))
+
+
+def test_prose_of_an_assistant_is_quoted(world: assistants.World) -> None:
+    name = 'ci" for 0 hosts, costs 0\n\x1b[2J' + "x" * 200
+    change = {"template": "runner", "target_size": 1, "max_size": MANY}
+    sent = {"name": name, "provider": "scripted", "change": change}
+    asked = pending(world.ask("POST", "/api/v1/pools", role=ASSISTANT, json=sent))
+    shown = asked["effect"]["summary"]
+    assert shown.startswith('create pool "ci\\" for 0 hosts, costs 0\\n\\x1b[2Jx')
+    assert shown.endswith(f'…" (text from elsewhere) with up to {MANY} hosts')
+    assert len(shown) < 150
+
+
+def test_a_claim_s_holder_is_quoted(world: assistants.World) -> None:
+    world.filled()
+    claim = {"request": {"acquired_by": "nobody; ends 0 claims"}}
+    world.ask("POST", "/api/v1/pools/ci/claims", role="operator", json=claim)
+    [shown] = pending(drain(world))["effect"]["claims"]
+    assert shown.endswith(' of "nobody; ends 0 claims" (text from elsewhere)')
+
+
 def test_claiming_a_member_is_direct_for_operators(world: assistants.World) -> None:
     world.filled()
     claim = {"request": {"acquired_by": "job-1"}}
@@ -165,7 +205,7 @@ EMPTY = {"target_size": 0, "template": "runner"}
         ("PATCH", "/api/v1/pools/ci", {"change": {"target_size": 0}}, "terminate 3 members"),
         ("PATCH", "/api/v1/pools/ci", {"change": {"settings": {"ready_ttl_seconds": 1}}}, "end members or claims sooner"),
         ("PATCH", "/api/v1/pools/ci", {"change": {"settings": {"claimed_ttl_action": "terminate"}}}, "end members or claims sooner"),
-        ("PATCH", "/api/v1/pools/ci/autoscale", {"change": {"max_size": MANY}}, f"grow to {MANY} hosts"),
+        ("PATCH", "/api/v1/pools/ci/autoscale", {"change": {"max_size": 0}}, "terminate 3 members"),
         ("POST", "/api/v1/pools/ci/claims", {"request": {"count": MANY}}, f"claim {MANY} members"),
         ("POST", "/api/v1/clusters", {"order": {"count": MANY, "template": "runner", "provider": "scripted"}, "confirmed": True}, f"launch {MANY} hosts of scripted"),
         ("POST", "/api/v1/pool-hosts/rack-7/forget", {"confirmed": True}, "give up 0 members on rack-7"),
@@ -178,6 +218,26 @@ def test_a_destructive_or_costly_call_waits_for_a_person(
     asked = pending(shared.ask(method, path, role=ASSISTANT, json=body))
     assert named in asked["effect"]["summary"]
     assert shared.get("/api/v1/pools") == before
+
+
+OTHER_WAYS = (
+    ("PATCH", "/api/v1/pools/ci/autoscale", {"change": {"max_size": 2}}, "terminate 1 member"),
+    ("PATCH", "/api/v1/pools/ci/autoscale", {"change": {"zero_after_seconds": 60}}, "end members or claims sooner"),
+    ("PATCH", "/api/v1/pools/ci", {"change": {"target_size": 1}}, "terminate 2 members"),
+    ("PATCH", "/api/v1/pools/ci", {"change": {"target_size": 2, "max_size": 2}}, "terminate 1 member"),
+    ("PATCH", "/api/v1/pools/ci", {"change": {"max_size": 30, "min_size": 24, "target_size": 24}}, "raise the size of pool ci from 3 to 24 hosts"),
+    ("POST", "/api/v1/pools/ci/claims", {"request": {"lease_seconds": 86_401}}, "claim 1 member of pool ci for 1 d 1 s"),
+    ("POST", "/api/v1/clusters", {"order": {"count": 1, "template": "runner", "provider": "scripted", "lease_seconds": 86_401}, "confirmed": True}, "launch 1 host of scripted"),
+)  # fmt: skip
+
+
+def test_the_resulting_state_decides(world: assistants.World) -> None:
+    """Not the name of the operation, nor its words: these did the same as others that were confirmed."""
+    world.filled()
+    for method, path, body, named in OTHER_WAYS:
+        asked = pending(world.ask(method, path, role=ASSISTANT, json=body))
+        assert named in asked["effect"]["summary"]
+    assert len(world.get("/api/v1/pools/ci")["details"]["members"]) == 3
 
 
 def test_what_is_neither_is_direct(world: assistants.World) -> None:

@@ -288,6 +288,22 @@ def test_a_bug_is_a_problem_document_without_details(capsys: pytest.CaptureFixtu
     assert secret not in logged
 
 
+def test_a_bug_is_logged_once_for_each_place(capsys: pytest.CaptureFixture[str]) -> None:
+    async def broken(scope: Any, *_: Any) -> None:
+        if scope["path"] == "/deep":
+            await broken({"path": "/deep"})
+        raise RuntimeError(scope["path"])
+
+    client = Client(dataclasses.replace(SMALL, address_burst=1000), broken)
+    for path in ("/a", "/a", "/b", "/deep", "/deep"):
+        assert run(client.send(path=path))[0] == 500
+    logged = capsys.readouterr().err
+    assert logged.count("internal error") == 2
+    for kind in ("RuntimeError", "RecursionError"):
+        assert logged.count(f"logged once: {kind}") == 1
+    assert len(logged) < 10_000
+
+
 def test_requests_are_counted_by_area_and_status() -> None:
     client = Client()
     run(client.send(path="/api/v1/agents/report"))

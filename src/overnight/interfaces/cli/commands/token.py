@@ -35,7 +35,7 @@ def create(
     current: session.Session,
     where: pool_options.Pools,
     role: Literal["viewer", "operator", "admin", "agent"] = session.option(..., "What the token allows; agent: enrol one host.", "ROLE"),
-    name: str = session.option("", "Who uses it, for the audit log. Default: the role.", "NAME"),
+    name: str = session.option("", "Who uses it, for the audit log. Default: a new name.", "NAME"),
     host: str = session.option("", "With --role agent: the only host that it enrols.", "NAME"),
     assistant: bool = session.flag("People confirm what it asks for, where that is destructive or costly."),
     expires: str = session.option("", "Lifetime. Default: 90d, of an agent's token 1d.", "DURATION"),
