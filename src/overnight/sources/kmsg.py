@@ -210,11 +210,13 @@ class KernelLog:
             try:
                 data = os.read(self._descriptor, SIZE)
             except BlockingIOError:
+                data = b""
+            except BrokenPipeError:
+                continue
+            if not data:
                 # The end may come earlier than expected: a machine was set back to a snapshot.
                 self._expected = self._expected if last is None else last + 1
                 return
-            except BrokenPipeError:
-                continue
             numbers = _numbers(data)
             last = numbers[0] if numbers else last
             if after is not None and last is not None and last > after:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -41,6 +42,16 @@ def test_an_empty_log_is_readable(tmp_path: pathlib.Path) -> None:
     (tmp_path / "dev").mkdir()
     os.mkfifo(tmp_path / "dev/kmsg")
     assert kmsg.try_kmsg(tmp_path) is None
+
+
+@pytest.mark.parametrize("after", [None, 7])
+def test_a_container_with_another_file_in_its_place_has_no_lines(
+    tmp_path: pathlib.Path, after: int | None
+) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kmsg").symlink_to("/dev/null")
+    with contextlib.closing(kmsg.KernelLog.open(tmp_path, after)) as log:
+        assert log.read() == []
 
 
 @pytest.mark.needs_root
