@@ -173,7 +173,7 @@ def explain_member(
         failed = any(event.kind == "member_errored" for event in details.events)
         cause = Cause.BOOTSTRAP_FAILED if failed else Cause.UNKNOWN
     summary = ""
-    reaped = reaper_us is not None and now_us - reaper_us <= problems.REAPER_LATE_US
+    reaped = problems.is_reaped(reaper_us, now_us)
     # An attempt is counted before it is made.
     stalled = any(event.kind == "terminate_failed" for event in details.events)
     if member.gone_us is not None:

@@ -41,11 +41,14 @@ def explain(
     if ready and len(silent) == len(ready):
         error = pool_errors.NoLiveReadyMembersError(pool.name, silent, request_id)
         return Miss("heartbeat_stale", numbers, error)
+    reaped = problems.is_reaped(reaper_us, now)
     reason, why = "none_ready", "all members are claimed, or none has come up"
     if ready and ahead:
         reason, why = "callers_ahead", f"callers already in the queue asked for {ahead}"
     elif pool.breaker_opened_us is not None:
         reason, why = pool.last_failure, f"the circuit breaker is open: {pool.last_failure}"
+    elif not reaped and (counts.warming or counts.members < pool.max_size):
+        reason, why = "reaper_not_running", "no reaper is running, which launches members"
     elif counts.warming:
         reason, why = "still_warming", "members are still warming"
     elif counts.members >= pool.max_size:
@@ -53,13 +56,11 @@ def explain(
         why = f"the pool is at its maximum of {counts.members} members, {counts.claimed} of them claimed"
     elif pool.failures:
         reason, why = pool.last_failure, "launches fail"
-    elif reaper_us is None or now - reaper_us > problems.REAPER_LATE_US:
-        reason, why = "reaper_not_running", "no reaper is running, which launches members"
     return Miss(
         reason,
         numbers,
         pool_errors.NoReadyMembersError(
             pool.name, target=pool.target_size, ready=counts.ready, warming=counts.warming,
-            wanted=request.count, why=why, request_id=request_id,
+            wanted=request.count, why=why, request_id=request_id, reaped=reaped,
         ),
     )  # fmt: skip

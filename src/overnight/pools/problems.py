@@ -40,16 +40,20 @@ def find_problems(
         *_autoscale(details),
         *_orphans(details, orphans),
         *_claims(details, now_us),
-        *_size(details, past),
-        *_bursts(details, past),
-        *_idle(details, past),
     ]
+    if is_reaped(reaper_us, now_us):  # otherwise demand is not the reason
+        problems += [*_size(details, past), *_bursts(details, past), *_idle(details, past)]
     return tuple(sorted(problems, key=lambda problem: not problem.alert))
+
+
+def is_reaped(seen_us: int | None, now_us: int) -> bool:
+    """Return whether a reaper runs, by its last report."""
+    return seen_us is not None and now_us - seen_us <= REAPER_LATE_US
 
 
 def _reaper(details: PoolDetails, now: int, seen: int | None) -> Iterable[Problem]:
     """'target_size increase doesn't replenish'."""
-    if seen is None or now - seen > REAPER_LATE_US:
+    if not is_reaped(seen, now):
         when = "has never run" if seen is None else f"last ran {(now - seen) // SECOND_US} s ago"
         yield Problem(
             "reaper_not_running",

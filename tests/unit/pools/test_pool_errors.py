@@ -12,6 +12,8 @@ def test_no_ready_members_carries_the_counts() -> None:
     assert "target 5, ready 0, warming 3" in str(error)
     assert error.kind == "no-ready-members"
     assert error.todo.endswith("`overnight pool explain c-1`")
+    assert "--wait" in error.todo
+    assert "--wait" not in pool_errors.NoReadyMembersError("ci", **given, reaped=False).todo
     assert "batch of 4" in str(pool_errors.NoReadyMembersError("ci", **given, wanted=4))
 
 

@@ -180,6 +180,15 @@ def test_the_reaper_does_not_run(reaper_us: int | None, why: str) -> None:
     assert problem.alert
 
 
+def test_without_a_reaper_demand_is_not_blamed() -> None:
+    minutes = [NOW - n * 60 * S for n in range(1, 8)]
+    missed = past_of(*minutes, missed_us=tuple(minutes[:5]))
+    assert "too_small" in problems_of(details_of(member()), past=missed)
+    stopped = problems_of(details_of(member()), past=missed, reaper_us=NOW - 181 * S)
+    assert stopped.keys() == {"reaper_not_running"}
+    assert "too_small" in problems_of(details_of(member()), past=missed, reaper_us=NOW - 180 * S)
+
+
 def test_claims_that_missed_or_waited_mean_the_pool_is_too_small() -> None:
     minutes = [NOW - n * 60 * S for n in range(1, 8)]
     missed = past_of(*minutes, missed_us=tuple(minutes[:5]))
