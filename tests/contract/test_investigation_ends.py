@@ -142,8 +142,9 @@ def test_a_stop_while_a_change_is_due_makes_no_other(world: World) -> None:
     world.check_clean()
 
 
-def test_a_stop_during_an_experiment_undoes_it(world: World) -> None:
-    made = world.create(arms=PLAN.arms[1:])
+def test_a_stop_during_an_experiment_ends_and_undoes_it(world: World) -> None:
+    long = ExperimentPlan(allow=("mask-unit",), seconds=600.0)
+    made = world.create(arms=PLAN.arms[1:], experiment=long)
     driven = world.step_until(made, Phase.EXPERIMENT)
     for _ in range(100):
         experiment = driven.investigation.experiment
@@ -155,6 +156,7 @@ def test_a_stop_during_an_experiment_undoes_it(world: World) -> None:
     ended = finish(world, driven)
     assert ended.experiment is not None
     assert ended.experiment.undone
+    assert ended.experiment.arm.ended_us - ended.experiment.arm.began_us < 30 * S
     assert ended.reason == "stopped on request"
     world.check_clean()
 
@@ -286,6 +288,7 @@ def test_windows_are_pinned_on_hosts_that_left_their_arm_or_wait_for_theirs(worl
     events = {seen.event for seen in hot.occurrences}
     assert events
     assert {(h, e) for h in ("host-0", "host-1") for e in events} <= world.hosts.pins
+    world.check_clean()  # also what was aged on the host that left
 
 
 def test_an_event_that_is_reported_after_the_arm_ended_still_belongs_to_it(world: World) -> None:
