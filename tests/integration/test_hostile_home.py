@@ -124,6 +124,66 @@ def test_a_link_of_another_user_to_a_home_of_root_is_refused(
     assert "belongs to user" in capsys.readouterr().err
 
 
+EXCHANGE = """
+import ctypes, os, sys
+os.setgroups([]); os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
+home, evil = (os.fsencode(path) for path in sys.argv[2:])
+print("ready", flush=True)
+while True:
+    ctypes.CDLL(None).renameat2(-100, home, -100, evil, 2)  # RENAME_EXCHANGE
+"""
+
+
+@pytest.fixture
+def exchanged() -> Iterator[tuple[pathlib.Path, pathlib.Path]]:
+    """Yield a home of root, below a folder of another user who exchanges it with one of theirs all the time, and a root."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        base = pathlib.Path(name)
+        base.chmod(0o755)
+        (base / "root/etc/cron.d").mkdir(parents=True)
+        (base / "theirs/home/audit").mkdir(parents=True)
+        (base / "theirs/home").chmod(0o700)
+        evil = base / "theirs/evil"
+        (evil / "audit").mkdir(parents=True)
+        step = changes.Step("preset", "/etc/cron.d/owned", JOB, "")
+        changes._save(changes._record(base / "root", evil), base / "root", [step])
+        for path in (base / "theirs", evil, *evil.rglob("*")):
+            os.chown(path, otherusers.STRANGER, otherusers.STRANGER)
+        home = base / "theirs/home"
+        command = [sys.executable, "-c", EXCHANGE, str(otherusers.STRANGER), str(home), str(evil)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as attacker:
+            assert attacker.stdout is not None
+            assert attacker.stdout.readline() == b"ready\n"
+            try:
+                yield home, base / "root"
+            finally:
+                attacker.kill()
+
+
+def test_a_home_below_a_folder_of_another_user_is_refused_while_they_exchange_it(
+    exchanged: tuple[pathlib.Path, pathlib.Path],
+) -> None:
+    """Between check and use they put a home of theirs in its place, with a record of changes to undo."""
+    home, root = exchanged
+    messages = set()
+    for _ in range(300):
+        with pytest.raises(errors.OvernightError) as refused:
+            changes.undo(root, home)
+        messages.add(str(refused.value))
+        assert list((root / "etc/cron.d").iterdir()) == []
+    assert messages == {
+        f"refusing to use the data home {home}: {home.parent} belongs to user {otherusers.STRANGER}"
+    }
+
+
+def test_root_writes_no_journal_below_a_folder_of_another_user(
+    exchanged: tuple[pathlib.Path, pathlib.Path],
+) -> None:
+    home, _ = exchanged
+    with pytest.raises(errors.CannotError, match="is not private"):
+        journal.Journal("a test", home.parent / "undo")
+
+
 def test_a_linked_spool_does_not_redirect_what_root_writes(
     attack: Attack, tmp_path: pathlib.Path
 ) -> None:

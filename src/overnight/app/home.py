@@ -27,6 +27,7 @@ def need_writable(home: pathlib.Path) -> None:
 
 
 def need_private(home: pathlib.Path) -> None:
-    """Raise CannotError if the data home exists and others can write to it."""
+    """Raise CannotError if others can write to the data home, or could create it."""
+    checks.check_way(home)
     if home.exists():
         checks.prepare(home)

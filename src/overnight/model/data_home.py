@@ -7,6 +7,7 @@ write to it, or place a link in it, could act as root.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import grp
 import os
@@ -32,6 +33,7 @@ TRUSTED = (
     "spool",
     "uplink",
 )
+MAX_LINKS = 40  # as the kernel's
 # Machines in them have files of other users: only the folders themselves are checked.
 OPAQUE = ("blobs", "investigations", "pools", "rehearsals", "undo")
 
@@ -44,6 +46,7 @@ def prepare(home: pathlib.Path, trusted: Collection[str] = TRUSTED) -> None:
     """
     why = "you may not write to it, or the file system is read-only"
     try:
+        check_way(home)
         files.make_folder(home)
         _check(home, trusted)
         if os.access(home, os.W_OK | os.X_OK):
@@ -56,6 +59,55 @@ def prepare(home: pathlib.Path, trusted: Collection[str] = TRUSTED) -> None:
         why=why,
         todo="choose another folder with --home DIR, or OVERNIGHT_HOME",
     )
+
+
+def check_way(home: pathlib.Path) -> None:
+    """Raise CannotError if another user could put another folder in place of the home, also of one that is missing."""
+    if where := find_unsafe_way(home):
+        raise errors.CannotError(
+            f"refusing to use the data home {home}: {where}",
+            why="another user could put another folder in its place while this process runs",
+            todo="choose one below folders that only root and this user can write: --home DIR",
+        )
+
+
+def find_unsafe_way(path: pathlib.Path) -> str:
+    """Return which folder or link above a path another user could replace, and why; '' without one.
+
+    From the root down: whoever could replace an entry is found in the folder that has it, before the entry is read.
+    """
+    *above, _ = _walk(path.absolute())
+    for name, status in above:
+        problem = "" if status.st_mode & stat.S_ISVTX else _find_problem(status, is_home=True)
+        if status.st_uid not in (0, os.geteuid()) or problem:
+            return f"{name} {problem or f'belongs to user {_user_name(status.st_uid)}'}"
+    return ""
+
+
+def _walk(path: pathlib.Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield what the kernel passes on the way to a path, links and their targets, too, as far as it exists."""
+    here, left, links = "/", list(path.parts[:0:-1]), 0
+    yield here, os.lstat(here)
+    while left:
+        name = left.pop()
+        if name == "..":
+            here = os.path.dirname(here)  # noqa: PTH120 - links are resolved up to here
+            continue
+        entry = os.path.join(here, name)  # noqa: PTH118
+        try:
+            status = os.lstat(entry)
+        except FileNotFoundError:
+            yield entry, os.lstat(here)
+            return
+        yield entry, status
+        if not stat.S_ISLNK(status.st_mode):
+            here = entry
+            continue
+        if (links := links + 1) > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), entry)
+        target = pathlib.Path(entry).readlink()
+        here = "/" if target.is_absolute() else here
+        left += reversed(target.parts[target.is_absolute() :])
 
 
 def _check(home: pathlib.Path, trusted: Collection[str]) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self, TypeVar
 
 from overnight import errors
-from overnight.model import files, process_identity, stop_signals
+from overnight.model import data_home, files, process_identity, stop_signals
 from overnight.undo import operations
 
 MARK = "OVERNIGHT_RUN"
@@ -305,7 +305,7 @@ def _need_private(folder: pathlib.Path) -> None:
         folder.lstat()  # FileNotFoundError: another run has just removed it
         raise errors.CannotError(
             f"{folder} is not private",
-            why="other users could write to the undo journal",
+            why=f"other users could write to the undo journal: {data_home.find_unsafe_way(folder) or 'its owner or mode'}",
             todo=f"check it with ls -ld {folder} and remove it, or set OVERNIGHT_UNDO to another folder",
         )
 
@@ -315,8 +315,8 @@ def _is_private(folder: pathlib.Path) -> bool:
         status = folder.lstat()
     except OSError:
         return False
-    is_folder = stat.S_ISDIR(status.st_mode)
-    return is_folder and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return is_own and not status.st_mode & 0o022 and not data_home.find_unsafe_way(folder)
 
 
 def _read(path: pathlib.Path) -> tuple[dict[str, str], list[dict[str, str]], bool]:

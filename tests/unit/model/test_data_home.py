@@ -109,3 +109,51 @@ def test_a_group_is_private_if_it_is_named_after_its_only_member(
     assert [private(1000, gid) for gid in (1000, 100, 1001)] == [True, False, False]
     monkeypatch.undo()
     assert not private(61234, 61234)  # neither is known here
+
+
+@pytest.mark.parametrize(("mode", "is_safe"), [(0o755, True), (0o1777, True), (0o777, False), (0o775, False), (0o1775, True)])  # fmt: skip
+@pytest.mark.parametrize("place", ["home", "missing/home", "link/home", "link/../{}/home"])
+def test_nobody_else_may_replace_a_folder_above_the_home(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, mode: int, is_safe: bool, place: str
+) -> None:
+    monkeypatch.setattr(data_home, "_is_private_group", lambda *_: False)
+    above = tmp_path / "above"
+    above.mkdir()
+    above.chmod(mode)
+    (tmp_path / "link").symlink_to(above)
+    home = above / place if place.startswith(("home", "missing")) else tmp_path / place.format("above")  # fmt: skip
+    assert bool(data_home.find_unsafe_way(home)) != is_safe
+    if not is_safe:
+        with pytest.raises(errors.CannotError, match=f"{above} is writable by "):
+            data_home.prepare(home)
+        assert not home.exists()
+
+
+def test_a_link_above_the_home_leads_through_the_folders_of_its_target(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "open/inner").mkdir(parents=True)
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to(tmp_path / "open/inner")
+    assert data_home.find_unsafe_way(tmp_path / "one/home").startswith(f"{tmp_path}/open is writable")  # fmt: skip
+    (tmp_path / "open").chmod(0o755)
+    assert data_home.find_unsafe_way(tmp_path / "one/home") == ""
+
+
+def test_links_in_a_circle_are_an_error(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(errors.MissingPermissionError):
+        data_home.prepare(tmp_path / "one/home")
+
+
+@pytest.mark.needs_root
+def test_a_folder_or_link_of_another_user_above_the_home_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o1755)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("theirs", "link"):
+        os.chown(tmp_path / name, 61234, -1, follow_symlinks=False)
+        with pytest.raises(errors.CannotError, match=f"{tmp_path / name} belongs to user 61234"):
+            data_home.prepare(tmp_path / name / "home")
+    assert not any((tmp_path / "theirs").iterdir())
