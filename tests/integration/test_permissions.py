@@ -97,6 +97,32 @@ def test_only_the_group_of_a_shared_home_reads_it(open_folder: pathlib.Path, gro
 
 
 @pytest.mark.needs_root
+@pytest.mark.parametrize("hidden", ["home", "parent", "signals"])
+def test_what_a_user_may_not_read_is_named_with_sudo(
+    open_folder: pathlib.Path, hidden: str
+) -> None:
+    home = open_folder / "parent" / "home"
+    nights.build(home)
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    home.parent.chmod(0o755)
+    {"home": home, "parent": home.parent, "signals": home / "signals"}[hidden].chmod(0o700)
+    for words in (
+        ["events", "--kind", "x"],
+        ["cpu"],
+        ["diagnose"],
+        ["pool", "list"],
+        ["store", "check"],
+    ):
+        if hidden == "signals" and words[0] == "pool":
+            continue
+        user = otherusers.command(open_folder, "--home", str(home), *words)
+        done = subprocess.run(user, capture_output=True, text=True, check=False)
+        assert done.returncode == 3, (words, done.stderr)
+        assert f"do:    sudo overnight --home {home} {' '.join(words)}" in done.stderr, done.stderr
+
+
+@pytest.mark.needs_root
 def test_a_user_who_is_not_root_undoes_and_leaves_nothing(open_folder: pathlib.Path) -> None:
     home = open_folder / "user"
     home.mkdir(mode=0o700)

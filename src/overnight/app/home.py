@@ -21,6 +21,17 @@ def data_home(chosen: pathlib.Path | None = None) -> pathlib.Path:
     return pathlib.Path("~/.local/share/overnight").expanduser()
 
 
+def is_readable(home: pathlib.Path) -> bool:
+    """Return whether this user may read the data home; also where there is none yet."""
+    try:
+        home.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except PermissionError:
+        return False
+    return os.access(home, os.R_OK | os.X_OK)
+
+
 def need_writable(home: pathlib.Path) -> None:
     """Create the data home if needed; raise CannotError if it cannot be written, or others can write to it."""
     checks.prepare(home)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import datetime
+import functools
 import itertools
 import pathlib
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -65,7 +68,7 @@ def import_files(
 ) -> Iterator[Imported]:
     """Import files, and those of folders that have a known format; importing a file again changes nothing.
 
-    A child process with limits reads them. Those of dmesg come last: other files may name the host, and
+    All of them are read once before the first is stored: where one is refused, nothing is imported. A child process with limits reads them. Those of dmesg come last: other files may name the host, and
     show the time of the boot. For a capture of another host, `kallsyms` is a copy of its /proc/kallsyms and
     `root` a folder with its binaries. `progress` gets the next file, its number and the number of files.
     """
@@ -90,16 +93,16 @@ def import_files(
     forms = {file.path: file.form for file in found}
     symbols: perfdata.Symbols | None = None
 
-    def import_file(path: pathlib.Path) -> dict[str, Any]:
+    def import_file(into: pathlib.Path, path: pathlib.Path) -> dict[str, Any]:
         nonlocal symbols
         form = forms[path]
         try:
-            if form == UNKNOWN:  # only now: the files before it are stored
+            if form == UNKNOWN:
                 form = options.kind or _recognise(path, formats.read_head(path))
             if form in _log_readers():
                 file, reader = logs.LogFile(path, options.timezone), _log_readers()[form]
                 rules = kernel_rules.list_rules(home).rules
-                stored = imported_logs.store_file(home, reader, file, context, rules)
+                stored = imported_logs.store_file(into, reader, file, context, rules)
                 return dataclasses.asdict(stored)
             if form == PERFDATA:
                 from overnight.ingest import perfdata  # a fifth of the start-up time
@@ -113,12 +116,17 @@ def import_files(
         except OSError as error:
             raise errors.unreadable(path, error, CHECK_PATH) from error
         context.hosts.add(samples.host)
-        return dataclasses.asdict(_store(home, path, form, samples))
+        return dataclasses.asdict(_store(home, path, form, samples)) if into == home else {}
 
     ordered = [file.path for file in found]
     if ordered:
         progress(ordered[0], 1, len(ordered))
-    for done, fields in enumerate(reader_process.read(ordered, import_file), 1):
+    if len(ordered) > 1:
+        with tempfile.TemporaryDirectory(prefix="overnight-import-") as scratch:
+            check = functools.partial(import_file, pathlib.Path(scratch))
+            collections.deque(reader_process.read(ordered, check), maxlen=0)
+    store = functools.partial(import_file, home)
+    for done, fields in enumerate(reader_process.read(ordered, store), 1):
         yield Imported(**{**fields, "notes": tuple(fields["notes"])})
         if done < len(ordered):
             progress(ordered[done], done + 1, len(ordered))

@@ -163,8 +163,10 @@ def parse_window(begin: str, end: str, default: Window, recorded: Window) -> Win
     if end:
         origin_us = first if end.startswith("+") else origin_us
         # -b 'yesterday 03:00' -e 03:10 ends on the same day.
-        before = first + times.DAY_US if begin else before
-        last = times.parse_instant(end, now_us=now, origin_us=origin_us, before_us=before)
+        begin_us = first if begin else None
+        last = times.parse_instant(
+            end, now_us=now, origin_us=origin_us, before_us=before, begin_us=begin_us
+        )
     return Window(first, last)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.model import times
 
 if TYPE_CHECKING:
     from overnight.model.emptiness import Empty
@@ -23,8 +24,9 @@ class Window:
 
     def __post_init__(self) -> None:
         if self.end_us <= self.begin_us:
+            early = times.format_duration((self.begin_us - self.end_us) / times.SECOND_US)
             raise errors.UsageError(
-                f"-e must be after -b (the window is {self.end_us - self.begin_us} µs long)",
+                f"-e must be after -b (it is {early} before it)",
                 why="a window ends after it begins",
                 todo="swap them, or write the end as a duration: -e +10m",
             )

@@ -12,6 +12,7 @@ SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 60 * MINUTE_US
 DAY_US = 24 * HOUR_US
+NIGHT_US = 12 * HOUR_US  # a window across midnight is no longer, unless its end has a date
 SECOND_NS = 1_000_000_000
 MONTH_HOURS = 730.0
 
@@ -63,12 +64,15 @@ def format_duration(seconds: float, *, exact: bool = False) -> str:
     return " ".join(parts[:2]) or "0 s"
 
 
-def parse_instant(text: str, *, now_us: int, origin_us: int, before_us: int | None = None) -> int:
+def parse_instant(
+    text: str, *, now_us: int, origin_us: int, before_us: int | None = None, begin_us: int | None = None
+) -> int:  # fmt: skip
     """Return the µs since the epoch of a time as operators write it.
 
     ISO (`2026-11-15T03:14:07`), `yesterday 03:00`, `22:41` (the last one, by default before now), all UTC
     unless an offset or a zone follows: `22:41+01:00`, `22:41 Europe/Berlin`, `22:41 local`; epoch seconds,
-    `now`, `3m ago`, and a bare duration since the recording began: `10m20s`.
+    `now`, `3m ago`, and a bare duration since the recording began: `10m20s`. With `begin_us`, the time is the end
+    of a window: `22:41` is on the day on which that begins, or the morning after it.
 
     >>> parse_instant("10m20s", now_us=0, origin_us=5_000_000)
     625000000
@@ -85,7 +89,8 @@ def parse_instant(text: str, *, now_us: int, origin_us: int, before_us: int | No
     try:
         day, _, clock = f"{words} 00:00".rpartition(" ") if words in DAYS else words.rpartition(" ")
         if day in ("", *DAYS) and CLOCK.fullmatch(clock):
-            return _parse_clock(day, clock, zone, now_us if day or before_us is None else before_us)
+            limit_us = now_us if day or before_us is None else before_us
+            return _parse_clock(day, clock, zone, limit_us, None if day else begin_us)
         return _since_epoch(datetime.datetime.fromisoformat(words), zone)
     except (ValueError, OverflowError):
         pass
@@ -121,15 +126,22 @@ def _split_zone(words: str) -> tuple[str, datetime.tzinfo | None]:
         ) from None
 
 
-def _parse_clock(day: str, clock: str, zone: datetime.tzinfo | None, limit_us: int) -> int:
-    """Return a time of day on a named day, or its last occurrence until the limit."""
+def _parse_clock(
+    day: str, clock: str, zone: datetime.tzinfo | None, limit_us: int, begin_us: int | None
+) -> int:
+    """Return a time of day on a named day, its last occurrence until the limit, or the end of a window."""
     at = datetime.time.fromisoformat(clock if clock[2] == ":" else f"0{clock}")
-    limit = EPOCH + datetime.timedelta(microseconds=limit_us)
-    date = limit.astimezone(at.tzinfo or zone).date() - datetime.timedelta(days=DAYS.get(day, 0))
-    us = _since_epoch(datetime.datetime.combine(date, at), zone)
-    if not day and us > limit_us:
-        us = _since_epoch(datetime.datetime.combine(date - datetime.timedelta(days=1), at), zone)
-    return us
+    near_us = limit_us if begin_us is None else begin_us
+    near = (EPOCH + datetime.timedelta(microseconds=near_us)).astimezone(at.tzinfo or zone)
+
+    def on(days: int) -> int:
+        date = near.date() + datetime.timedelta(days=days)
+        return _since_epoch(datetime.datetime.combine(date, at), zone)
+
+    us = on(-DAYS.get(day, 0))
+    if begin_us is not None:
+        return on(1) if us <= begin_us and on(1) - begin_us <= NIGHT_US else us
+    return on(-1) if not day and us > limit_us else us
 
 
 def _since_epoch(when: datetime.datetime, zone: datetime.tzinfo | None) -> int:

@@ -143,12 +143,20 @@ def test_names_of_formats() -> None:
     )  # fmt: skip
 
 
-def test_files_before_a_bad_file_are_stored(tmp_path: pathlib.Path) -> None:
-    good, bad = tmp_path / "good", tmp_path / "bad"
+@pytest.mark.parametrize("damage", ["?", "PERFILE2" + "x" * 200])
+def test_one_bad_file_and_nothing_is_stored(tmp_path: pathlib.Path, damage: str) -> None:
+    log, good, bad = tmp_path / "dmesg", tmp_path / "good", tmp_path / "zbad"
+    log.write_text(
+        "2026-11-15T03:14:07,000000+00:00 ena 0000:00:05.0 eth0: Keep alive watchdog timeout.\n"
+    )
     good.write_text(SCRIPT)
-    bad.write_text("?")
-    with pytest.raises(errors.CannotError, match="bad"):
-        list(imports.import_files(tmp_path / "home", [good, bad]))
+    bad.write_text(damage)
+    options = imports.Options(host="db-7")
+    with pytest.raises(errors.CannotError, match="zbad"):
+        list(imports.import_files(tmp_path / "home", [log, good, bad], options))
+    assert not (tmp_path / "home").exists()
+    imported = list(imports.import_files(tmp_path / "home", [log, good], options))
+    assert len(imported) == 2
     assert query_flame(tmp_path / "home").coverage.samples == 2
 
 

@@ -133,3 +133,27 @@ def test_an_instant_reads_back_to_the_microsecond(when: datetime.datetime) -> No
 def test_instants_out_of_range_are_still_formatted() -> None:
     assert times.format_instant(-1_000_000) == "1969-12-31T23:59:59.000Z"
     assert times.format_instant(10**18).endswith("after 1970")
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "minutes"),
+    [
+        ("2026-11-15T03:14", "03:20", 6),
+        ("2026-11-15T03:14", "03:10", -4),  # a mistake, not the next day
+        ("2026-11-15T00:00", "20:00", 1200),
+        ("2026-11-15T23:50", "00:05", 15),  # across midnight
+        ("2026-11-15T20:00", "07:59", 719),
+        ("2026-11-15T20:00", "08:00", 720),
+        ("2026-11-15T20:00", "08:01", -719),
+        ("2026-11-15T23:50", "23:50", 0),
+        ("2026-11-15T23:50", "01:05+01:00", 15),
+        ("2026-11-15T23:50", "yesterday 23:55", 5),
+    ],
+)
+def test_an_end_is_on_the_day_of_the_begin_or_in_the_morning_after(
+    begin: str, end: str, minutes: int
+) -> None:
+    now = times.parse_instant("2026-11-16T12:00", now_us=0, origin_us=0)
+    begin_us = times.parse_instant(begin, now_us=now, origin_us=0)
+    end_us = times.parse_instant(end, now_us=now, origin_us=0, before_us=now, begin_us=begin_us)
+    assert (end_us - begin_us) / times.MINUTE_US == minutes

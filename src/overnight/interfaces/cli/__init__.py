@@ -110,6 +110,7 @@ def _global_options(
         "Data home; also after the command. Default: the XDG data folder.",
         "DIR",
         envvar="OVERNIGHT_HOME",
+        readable=False,  # a home of another user is not a mistake in the command line
     ),
     server: str | None = session.option(
         None,
@@ -143,7 +144,7 @@ def _global_options(
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; tracebacks are shown only with --debug."""
     name, words = _arrange(sys.argv[1:] if arguments is None else arguments)
-    current = session.Session(debug="--debug" in words)
+    current = session.Session(debug="--debug" in words, words=words)
     suggestions.COMPLETE.set(current.command)
     try:
         result = build(name)(args=words, prog_name="overnight", standalone_mode=False, obj=current)
@@ -163,6 +164,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if errors.is_own(error):
             return _report(errors.own_error(error), current)
+        if isinstance(error, PermissionError) and isinstance(error.filename, str):
+            return _report(current.unreadable(pathlib.Path(error.filename)), current)
         return _report(_as_bug(error), current, code=errors.ExitCode.BUG)
     if result == errors.ExitCode.INTERRUPTED:  # how Typer reports Ctrl-C
         terminal.echo("stopped", err=True)

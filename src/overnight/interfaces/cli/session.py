@@ -61,6 +61,7 @@ class Session:
     """One run of the command line."""
 
     debug: bool = False
+    words: list[str] = dataclasses.field(default_factory=list)  # of the command line
     chosen_home: pathlib.Path | None = None
     home_given: bool = False  # on the command line
     chosen_server: str | None = None  # on the command line
@@ -72,10 +73,32 @@ class Session:
     opened: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # by it
 
     @property
-    def home(self) -> pathlib.Path:
+    def home_path(self) -> pathlib.Path:
         from overnight.app import home
 
         return home.data_home(self.chosen_home)
+
+    @property
+    def home(self) -> pathlib.Path:
+        """The data home; raise MissingPermissionError if it exists and this user may not read it."""
+        from overnight.app import home
+
+        if not home.is_readable(self.home_path):
+            raise self.unreadable(self.home_path)
+        return self.home_path
+
+    def unreadable(self, path: pathlib.Path) -> errors.MissingPermissionError:
+        """Return the error for a path that this user may not read, with the same command as root."""
+        words = self.words
+        if self.home_given:
+            at = next(n for n, word in enumerate(words) if word.partition("=")[0] == "--home")
+            words = [*words[:at], *words[at + 1 + (words[at] == "--home") :]]
+        again = ["sudo", "overnight", "--home", str(self.home_path), *words]
+        return errors.MissingPermissionError(
+            f"{path} cannot be read",
+            why=f"it belongs to another user, or its mode does not allow user {os.geteuid()}",
+            todo=shlex.join(again) if os.geteuid() else "check its mode and its file system",
+        )
 
     def given_options(self) -> Iterator[tuple[str, str, str]]:
         """Yield name, metavar and value of each option given on the command line; '' is the value of a flag."""
@@ -113,7 +136,7 @@ class Session:
             raise errors.UsageError(
                 f"{command} cannot ask {url}",
                 why="it works on a data home, and OVERNIGHT_SERVER or server.toml names that server for your commands",
-                todo=f"name the data home: --home {shlex.quote(str(self.home))}",
+                todo=f"name the data home: --home {shlex.quote(str(self.home_path))}",
             )
 
     @property
@@ -176,10 +199,10 @@ class Session:
 
         # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
         sudo = os.geteuid() == 0 and "SUDO_USER" in os.environ
-        usual = self.home == home.data_home() and not (
+        usual = self.home_path == home.data_home() and not (
             sudo or (self.home_given and server_settings.find_url())
         )
-        named = "" if usual else f"--home {shlex.quote(str(self.home))} "
+        named = "" if usual else f"--home {shlex.quote(str(self.home_path))} "
         if self.database and takes_database:
             words += f" --database {shlex.quote(secrets.drop_secrets(self.database))}"
         return f"{'sudo ' * sudo}overnight {named}{words}"

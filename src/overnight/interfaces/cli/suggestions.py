@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 Complete = Callable[[str], str]  # the words behind `overnight` -> the command line
 COMPLETE: contextvars.ContextVar[Complete] = contextvars.ContextVar("COMPLETE")
-START = r"(?:sudo )?overnight (?=--?[a-z]|[a-z])"
+START = r"(sudo )?overnight (?=--?[a-z]|[a-z])"
 QUOTED = re.compile(rf"(`){START}([^`\n]*)(?=`)")
 SHELL = re.compile(rf"(^|[;&|] ){START}([^`;&|\n]*[^`;&|\n ])", re.MULTILINE)
 # Fields of results that hold advice, never a text from a host.
@@ -59,4 +59,10 @@ def _replace(pattern: re.Pattern[str], text: str, escape: Callable[[str], str]) 
     known = COMPLETE.get(None)
     if known is None or "overnight " not in text:
         return text
-    return pattern.sub(lambda found: found[1] + escape(known(found[2])), text)
+
+    def rewrite(found: re.Match[str]) -> str:
+        line = known(found[3])
+        sudo = "" if line.startswith("sudo ") else found[2] or ""
+        return found[1] + sudo + escape(line)
+
+    return pattern.sub(rewrite, text)
