@@ -42,7 +42,7 @@ def discovered_packages() -> set[str]:
                 name = path.parent.name if name == "__path__" else ""
             elif call == "app.discover" and name == "sys.modules[__name__]":
                 name = path.parent.name
-            elif call not in ("pkgutil.iter_modules", "app.discover", "_discover"):
+            elif call not in ("pkgutil.iter_modules", "app.discover", "sources.discover"):
                 name = ""
             packages |= {name} - {""}
     return packages

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from overnight import errors, sources
-from overnight.agent import event_tracker, outlets, queues, schedule, usage, watches
+from overnight.agent import census_rate, event_tracker, outlets, queues, schedule, usage, watches
 from overnight.model import clock
 from overnight.sources import processes
 
@@ -109,6 +109,7 @@ class RecorderLoop:
         self._rows: dict[str, sources.Rows] = {}
         self._facts: dict[str, sources.Facts] = {}
         self._saturated: dict[int, float] = {}
+        self._census = census_rate.CensusRate()
         self._began = parts.read_clock()
         self._ids: set[str] = set()
         self.events = event_tracker.EventTracker(parts.host, parts.boot, self._began)
@@ -131,11 +132,16 @@ class RecorderLoop:
             # same time once.
             tick = self._parts.read_clock()
             for name in plan.due(now):
+                spent = self.states[name].cpu_ns
                 error = self.poll(name, tick)
+                spent = self.states[name].cpu_ns - spent
+                self._census.note(name, self._rows.get(name), now, spent / 1e9)
                 if errors.is_own(error):
                     plan.retry(name, time.monotonic() + schedule.OWN_RETRY_SECONDS)
                 elif error is not None:
                     plan.put_off(name, time.monotonic() + schedule.RETRY_SECONDS)
+            for name, at in self._census.due().items():
+                plan.retry(name, at)
             if now >= second:
                 if now - second > LATE_SECONDS:
                     self._note_late(now - second)

@@ -1,13 +1,9 @@
-"""Discover signals and watches from their modules, without a central list."""
+"""Signals and watches of the flight recorder, discovered from their modules."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import pkgutil
-import types
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from overnight import errors, sources
 from overnight.agent import watches
@@ -15,18 +11,13 @@ from overnight.agent import watches
 
 def discover_signals() -> tuple[sources.Signal | sources.FactSignal, ...]:
     """Return the signals that the source modules list in SIGNALS, fastest first."""
-    listed: Iterator[sources.Signal | sources.FactSignal] = _discover(sources, "SIGNALS")
+    listed = sources.discover(sources, "SIGNALS")
     return tuple(sorted(listed, key=lambda signal: (signal.every, signal.name)))
 
 
 def discover_watches() -> tuple[watches.Watch, ...]:
     """Make a new watch of every kind that the modules of `watches` list in WATCHES."""
-    return tuple(make() for make in _discover(watches, "WATCHES"))
-
-
-def _discover(package: types.ModuleType, name: str) -> Iterator[Any]:
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        yield from getattr(importlib.import_module(module.name), name, ())
+    return tuple(make() for make in sources.discover(watches, "WATCHES"))
 
 
 def set_intervals(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
+from overnight.queries import freshness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,6 +31,12 @@ def require_imported(case: cases.Case, need: Need, name: str) -> None:
     """Raise MissingError where the evidence was imported, and no file contains this."""
     if case.imported is not None and need not in case.imported:
         raise MissingError(f"not in the imported files: {name}", need)
+
+
+def require_fresh(case: cases.Case, *needs: Need) -> None:
+    """Raise MissingError where the readings of all these signals are too old to show what led to the event."""
+    if case.imported is None and (why := freshness.explain_silence(case, *needs)):
+        raise MissingError(why, *needs)
 
 
 @dataclasses.dataclass
@@ -111,13 +118,19 @@ class Detector:
 
     name = ""  # the `detector` of its answers and findings
     needs: tuple[Need, ...] = ()  # its inputs; `Answer.missing` is a part of them
+    # Nothing found is clear only if one input of each group was recorded until the event.
+    clears_by: tuple[tuple[Need, ...], ...] = ()
     rank_by = ""  # the magnitude by which findings are sorted, the highest first
     max_findings: int | None = None
 
     def look(self, case: cases.Case) -> Answer:
         """Answer for one event."""
         try:
-            return self.examine(case)
+            answer = self.examine(case)
+            if answer.status is Status.CLEAR:
+                for needs in self.clears_by:
+                    require_fresh(case, *needs)
+            return answer
         except MissingError as error:
             return self.no_data(str(error), *error.missing)
 

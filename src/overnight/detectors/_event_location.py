@@ -124,14 +124,14 @@ def counter_rises(
 def _queue_facts(case: cases.Case) -> sources.Facts:
     lag = COUNTER_LAG_US if case.event.source in COUNTER_WATCHES else 1
     instants = (case.event.time_us - before for before in (lag, 1))
-    states = (case.ring.facts(case.host, "nic-queues", instant).state for instant in instants)
+    states = (case.facts("nic-queues", instant) for instant in instants)
     known = next((state for state in states if state is not None), {})
     # The recorder wrote them from `sources.Facts`.
     return cast("sources.Facts", known)
 
 
 def _interface_of(case: cases.Case, device: str) -> str:
-    facts = case.ring.facts(case.host, "nic-drivers", case.event.time_us - 1).state or {}
+    facts = case.facts("nic-drivers", case.event.time_us - 1) or {}
     names = [name for name, fact in facts.items() if fact.get("bus") == device]
     return names[0] if len(names) == 1 else ""
 

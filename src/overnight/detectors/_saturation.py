@@ -15,12 +15,13 @@ from overnight.model import cpu
 from overnight.model.finding import Need
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
-from overnight.queries import heatmap
+from overnight.queries import freshness, heatmap
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
 
+MODES = ("busy", "kernel", "softirq")
 # incident.md: any core at 95 % for two seconds in a row. The watch waits for three, because it must not
 # report every minute; here there is an event already.
 BUSY, KERNEL = 100 * cpu.FULL, 100 * cpu.FULL_KERNEL
@@ -170,6 +171,9 @@ def find_saturation(case: cases.Case) -> Saturation:
 def require_series(case: cases.Case) -> Series:
     """Read every core's seconds of the incident window, or raise MissingError."""
     series = read_series(case, case.window)
+    if series and series.source == "cpu" and freshness.explain_silence(case, Need.CPU):
+        # Stacks may show the seconds that the recorder's readings miss.
+        series = _read_sampled(case, case.window) or series
     if series is None:
         text = "core usage was not recorded around the event: neither the cpu signal nor samples"
         raise _base.MissingError(text, Need.CPU, Need.PROFILES)
@@ -178,15 +182,18 @@ def require_series(case: cases.Case) -> Series:
 
 def read_series(case: cases.Case, window: Window) -> Series | None:
     """Read every core's seconds; None where neither the recorder nor the samples have them."""
-    modes = ("busy", "kernel", "softirq")
     cores = case.cores(window)
     if len(cores.begin_us) and cores.cores:
         covered = cores.coverage.covered_seconds
-        percents = [cores.values[mode] for mode in modes]
+        percents = [cores.values[mode] for mode in MODES]
         return Series("cpu", cores.cores, cores.begin_us, cores.end_us, covered, *percents)
+    return _read_sampled(case, window)
+
+
+def _read_sampled(case: cases.Case, window: Window) -> Series | None:
     if not case.has_profile(window):
         return None
-    maps = [heatmap.by_core(case.profiles, window, hosts=(case.host,), mode=mode) for mode in modes]
+    maps = [heatmap.by_core(case.profiles, window, hosts=(case.host,), mode=mode) for mode in MODES]
     busy = maps[0]
     if not busy.full:
         return None

@@ -23,6 +23,7 @@ class CgroupWalk(_base.Detector):
 
     name = "cgroup-walk"
     needs = (Need.PROFILES, Need.MEMORY_CGROUPS)
+    clears_by = ((Need.PROFILES,),)
     rank_by = "cores_burnt"
     max_findings = 4
 
@@ -78,8 +79,9 @@ def _draft(
         values = {"share_of_its_reclaim_samples": round(share, 3)}
         stepping = Evidence(text, "profiles", values, usage.window)
         draft.weigh(stepping, supports=share >= _stack_usage.WALK_SHARE)
-    dying = _host_state.read_dying(stacks.case)
+    dying, why = _host_state.read_dying(stacks.case)
     if dying is None:
+        draft.support(why, "memory-cgroups")
         draft.confidence *= 0.8
     else:
         draft.magnitude["dying"] = dying

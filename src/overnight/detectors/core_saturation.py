@@ -27,6 +27,7 @@ class CoreSaturation(_base.Detector):
 
     name = "core-saturation"
     needs = (Need.CPU, Need.PROFILES)
+    clears_by = ((Need.CPU, Need.PROFILES),)
 
     def examine(self, case: cases.Case) -> Answer:
         saturation = _saturation.find_saturation(case)

@@ -136,6 +136,7 @@ class CrashLoops(_base.Detector):
 
     name = "crash-loops"
     needs = (Need.UNIT_RESTARTS, Need.UNITS, Need.EVENTS)
+    clears_by = ((Need.UNIT_RESTARTS,),)
     rank_by = "restarts_per_hour"
     max_findings = 8
 
@@ -231,7 +232,7 @@ def _restarts_per_hour(
 
 def _state_evidence(case: cases.Case, *names: str) -> list[Evidence]:
     """Read systemd's state of the unit at the event."""
-    facts = case.ring.facts(case.host, "units", case.event.time_us).state or {}
+    facts = case.facts("units") or {}
     unit = next((name for name in names if name in facts), "")
     if not unit:
         return []
@@ -249,6 +250,7 @@ class UncountedCrashLoops(_base.Detector):
 
     name = "hidden-crash-loops"
     needs = (Need.CGROUP_BIRTHS, Need.UNIT_RESTARTS, Need.UNITS, Need.EVENTS)
+    clears_by = ((Need.CGROUP_BIRTHS,),)
     rank_by = "births_per_hour"
     max_findings = 8
 

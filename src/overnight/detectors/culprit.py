@@ -44,6 +44,10 @@ class Culprit(_base.Detector):
         Need.CPU, Need.PROFILES, Need.PROCESSES, Need.NIC_QUEUES, Need.TX_TIMEOUTS, Need.ETHTOOL,
         Need.SOFTNET,
     )  # fmt: skip
+    clears_by = (
+        (Need.CPU, Need.PROFILES),
+        (Need.PROFILES, Need.PROCESSES),
+    )
 
     def examine(self, case: cases.Case) -> Answer:
         found = case.once(find_culprits)

@@ -22,6 +22,7 @@ class KernelLimits(_base.Detector):
 
     name = "limits"
     needs = (Need.LIMITS,)
+    clears_by = ((Need.LIMITS,),)
     rank_by = "used_share"
 
     def examine(self, case: cases.Case) -> Answer:

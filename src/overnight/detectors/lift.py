@@ -85,6 +85,7 @@ class Lift(_base.Detector):
 
     name = "lift"
     needs = (Need.PROFILES, Need.EVENTS)
+    clears_by = ((Need.PROFILES,),)
     max_findings = 5
 
     def examine(self, case: cases.Case) -> Answer:

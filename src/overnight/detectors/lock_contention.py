@@ -27,6 +27,7 @@ class LockContention(_base.Detector):
 
     name = "lock-contention"
     needs = (Need.PROFILES,)
+    clears_by = ((Need.PROFILES,),)
     max_findings = 4
 
     def examine(self, case: cases.Case) -> Answer:

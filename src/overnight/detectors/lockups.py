@@ -27,6 +27,7 @@ class Lockups(_base.Detector):
 
     name = "stalls"
     needs = (Need.EVENTS,)
+    clears_by = ((Need.EVENTS,),)
     max_findings = _kernel_events.MAX_FINDINGS
 
     def examine(self, case: cases.Case) -> Answer:

@@ -58,6 +58,7 @@ class Mechanisms(_base.Detector):
 
     name = "mechanisms"
     needs = (Need.CPU, Need.PROFILES, Need.VMSTAT, Need.SOFTIRQS, Need.CGROUP_BIRTHS)
+    clears_by = ((Need.CPU, Need.PROFILES),)
 
     def examine(self, case: cases.Case) -> Answer:
         culprits = case.once(culprit.find_culprits).culprits

@@ -26,6 +26,7 @@ class OutOfMemory(_base.Detector):
 
     name = "oom"
     needs = (Need.EVENTS, Need.VMSTAT)
+    clears_by = ((Need.EVENTS,),)
     max_findings = _kernel_events.MAX_FINDINGS
 
     def examine(self, case: cases.Case) -> Answer:

@@ -62,6 +62,7 @@ class Reclaim(_base.Detector):
 
     name = "reclaim"
     needs = (Need.PROFILES, Need.VMSTAT, Need.PRESSURE, Need.MEMORY_CGROUPS)
+    clears_by = ((Need.PROFILES, Need.VMSTAT),)
     max_findings = 4
 
     def examine(self, case: cases.Case) -> Answer:
@@ -128,7 +129,7 @@ def _draft(
         draft.weigh(waiting, supports=waited >= PRESSURE)
     walk = stacks.walk_share(usage.actor, min_samples=1)
     if walk is not None and walk >= _stack_usage.WALK_SHARE:
-        dying = _host_state.read_dying(case)
+        dying, _ = _host_state.read_dying(case)
         draft.oppose(
             f"{100 * walk:.0f} % of its samples in reclaim only step from one memory cgroup to the next",
             "profiles",

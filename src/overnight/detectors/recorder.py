@@ -28,6 +28,7 @@ class RecorderCost(_base.Detector):
 
     name = "recorder"
     needs = (Need.RECORDER, Need.PROFILES)
+    clears_by = ((Need.RECORDER,),)
 
     def examine(self, case: cases.Case) -> Answer:
         rates = case.rates("recorder", case.window, columns=("utime", "stime"))

@@ -35,6 +35,7 @@ class RealTimeHog(_base.Detector):
 
     name = "rt-hog"
     needs = (Need.CPU, Need.PROFILES, Need.PROCESSES, Need.RT_THREADS)
+    clears_by = ((Need.CPU, Need.PROFILES),)
 
     def examine(self, case: cases.Case) -> Answer:
         saturation = _saturation.find_saturation(case)
@@ -55,6 +56,8 @@ class RealTimeHog(_base.Detector):
                 "scheduling policies of processes (signal processes) were not recorded in those seconds",
                 Need.PROCESSES,
             )
+        if not drafts:
+            _base.require_fresh(case, Need.PROCESSES)
         clear = "no real-time process or thread used half of the core"
         recorded = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
         if "rt-threads" not in recorded:

@@ -48,6 +48,7 @@ class SoftirqStorm(_base.Detector):
 
     name = "softirq"
     needs = (Need.CPU, Need.PROFILES, Need.SOFTIRQS, Need.SOFTNET, Need.INTERFACES)
+    clears_by = ((Need.CPU, Need.PROFILES),)
     max_findings = 3
 
     def examine(self, case: cases.Case) -> Answer:

@@ -31,6 +31,7 @@ MAX_NAMES = 4
 class SpawnStorm(_base.Detector):
     name = "spawn-storm"
     needs = (Need.PROFILES,)
+    clears_by = ((Need.PROFILES,),)
 
     def examine(self, case: cases.Case) -> Answer:
         now = case.spawns(case.window)

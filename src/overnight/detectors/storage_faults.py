@@ -43,6 +43,7 @@ class StorageFaults(_base.Detector):
 
     name = "storage"
     needs = (Need.EVENTS, Need.PRESSURE)
+    clears_by = ((Need.EVENTS,),)
     max_findings = _kernel_events.MAX_FINDINGS
 
     def examine(self, case: cases.Case) -> Answer:
@@ -79,6 +80,10 @@ class StorageFaults(_base.Detector):
             )
         if not drafts:
             _base.require_imported(case, Need.PRESSURE, "I/O pressure")
+            if Need.PRESSURE in case.ring.signals(
+                case.host, case.baseline.begin_us, case.window.end_us
+            ):
+                _base.require_fresh(case, Need.PRESSURE)
         for draft in drafts:
             draft.evidence += [waiting] if waiting else []
             draft.magnitude["io_wait_percent"] = percent

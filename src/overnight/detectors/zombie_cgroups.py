@@ -12,7 +12,8 @@ from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 from overnight.model.times import DAY_US, HOUR_US, SECOND_US
-from overnight.queries import diff, trends
+from overnight.queries import diff, freshness, trends
+from overnight.sources import cgroupchurn
 
 if TYPE_CHECKING:
     from overnight.model.event import Value
@@ -34,13 +35,14 @@ GROWTH_READINGS = 10  # where the level is alarming already, ten minutes are eno
 GROWTH_MIN = 200
 # A fall by a fifth is a purge; what comes and goes with memory pressure is less.
 FALL_SHARE, FALL_MIN = 0.2, 100
+# A rise by more than that, ten times as fast as usual, is a burst: what happens after it is the slope.
+BURST = 10.0
 WATCHDOG_US = 5 * SECOND_US  # of a network driver: a walk on one core must not take longer
 FAR_HOURS = 8766.0
 SLOW_READ_US = 1_000  # below this the read does not grow with the zombies, or they are few
 # A cgroup that dies leaves at most one zombie. Less than half as many deaths cannot be the source of a leak;
 # more than ten times as many would mean that nine of ten are freed as they should be.
 RATIO_LOW, RATIO_HIGH = 0.5, 10.0
-UNWATCHED = "(unwatched)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +124,7 @@ class ZombieCgroups(_base.Detector):
         Need.MEMORY_CGROUPS, Need.MEMORY_CGROUP_PARENTS, Need.CGROUP_BIRTHS, Need.UNIT_RESTARTS,
         Need.HOST,
     )  # fmt: skip
+    clears_by = ((Need.MEMORY_CGROUPS,),)
 
     def examine(self, case: cases.Case) -> Answer:
         window = _host_state.state_window(case, LOOK_BACK_US)
@@ -131,12 +134,17 @@ class ZombieCgroups(_base.Detector):
             raise _base.MissingError(
                 "memory cgroups were not counted in the day before the event", Need.MEMORY_CGROUPS
             )
-        gauges, is_cut = _cut_at_falls(gauges, case.window.end_us)
-        at = _row_at(gauges, case.window.end_us)
+        if why := freshness.explain_silence(case, Need.MEMORY_CGROUPS):
+            raise _base.MissingError(why, Need.MEMORY_CGROUPS)
+        gauges, is_cut = _cut_at_steps(gauges, case.event.time_us)
+        at = _row_at(gauges, case.event.time_us)
         count = _Count(*(int(gauges.values[name][at]) for name in columns))
         slope = trends.slope(gauges.time_us, gauges.values["dying"])
         growth = slope if slope is not None and _is_growing(slope, count) else None
         if not count.is_many and growth is None:
+            dying, why = _host_state.read_dying(case)
+            if dying is None:
+                raise _base.MissingError(why, Need.MEMORY_CGROUPS)
             clear = f"{count.dying} memory cgroups are dying (zombies), {count.in_use} are in use"
             if slope is not None:
                 clear += f"; {slope.per_hour:+.0f} an hour ({slope.low:.0f} to {slope.high:.0f})"
@@ -213,17 +221,20 @@ def _draft(
 
 
 def _row_at(gauges: trends.Gauges, time_us: int) -> int:
-    return max(0, int(np.searchsorted(gauges.time_us, time_us)) - 1)
+    return max(0, int(np.searchsorted(gauges.time_us, time_us, "right")) - 1)
 
 
-def _cut_at_falls(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, bool]:
-    """Keep the readings from the last reboot or purge before the event to the first after it.
+def _cut_at_steps(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, bool]:
+    """Keep the readings from the last reboot, purge or burst before the event to the first after it.
 
     Return also whether there was one before.
     """
     dying = gauges.values["dying"]
-    fell = -np.diff(dying) > np.maximum(FALL_MIN, FALL_SHARE * dying[:-1])
-    cuts = np.flatnonzero(fell | (np.diff(gauges.boot) != 0)) + 1
+    rises = np.diff(dying)
+    rates = rises / np.maximum(np.diff(gauges.time_us), 1)
+    fell = -rises > np.maximum(FALL_MIN, FALL_SHARE * dying[:-1])
+    burst = (rises > FALL_MIN) & (rates > BURST * np.median(rates if len(rates) else 0))
+    cuts = np.flatnonzero(fell | burst | (np.diff(gauges.boot) != 0)) + 1
     edges = [0, *cuts.tolist(), len(dying)]
     at = _row_at(gauges, event_us)
     first = max(edge for edge in edges if edge <= at)
@@ -237,7 +248,7 @@ def _cut_at_falls(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, 
 
 
 def _growth_evidence(slope: trends.Slope, span: Window, is_cut: bool) -> Evidence:
-    since = " since the last reboot or purge" if is_cut else ""
+    since = " since the last reboot, purge or burst" if is_cut else ""
     return Evidence(
         f"they grew by {slope.per_hour:,.0f} an hour ({slope.low:,.0f} to {slope.high:,.0f}, 99 %) over"
         f" {times.format_duration(3600 * slope.hours)}{since}",
@@ -256,8 +267,7 @@ def _growth_evidence(slope: trends.Slope, span: Window, is_cut: bool) -> Evidenc
 
 def _add_age(case: cases.Case, draft: _base.Draft, growth: trends.Slope | None) -> None:
     """Add since how many hours they grow: back along the slope, but not beyond the boot."""
-    facts = case.ring.facts(case.host, "host", case.event.time_us)
-    booted = (facts.state or {}).get("", {}).get("booted_at")
+    booted = (case.facts("host") or {}).get("", {}).get("booted_at")
     uptime = hours = None
     if isinstance(booted, int) and booted * SECOND_US < draft.window.end_us:
         uptime = (draft.window.end_us - booted * SECOND_US) / HOUR_US
@@ -305,8 +315,8 @@ def _read_time_evidence(count: _Count, growth: trends.Slope | None) -> Evidence:
 
 def _find_parent(case: cases.Case, dying: int) -> tuple[str, list[Evidence]]:
     """Find the parent of the zombies; it is returned only if it has most of them."""
-    window = _host_state.recent_window(case)
-    rows = trends.table(case.ring, case.host, "memory-cgroup-parents", window)
+    window = _host_state.recent_window(case, Need.MEMORY_CGROUP_PARENTS)
+    rows = trends.table(case.ring, case.host, Need.MEMORY_CGROUP_PARENTS, window)
     if not rows:
         return "", []
     cgroup, row = max(rows.items(), key=lambda item: (item[1]["dying"], item[0]))
@@ -340,7 +350,7 @@ def _find_creators(case: cases.Case, span: Window, growth: trends.Slope) -> list
     counters = [
         (creator.label, creator.cgroup or key, counted, "born", "died")
         for key, counted in births.keys.items()
-        if key != UNWATCHED
+        if key != cgroupchurn.UNWATCHED
         for creator in (_creators.find(known, key),)
     ]
     # Births of services appear below the slice they all share: their own counters tell them apart.

@@ -11,7 +11,7 @@ import numpy as np
 from overnight.diagnosis import measures
 from overnight.model.suspect import SuspectOutcome
 from overnight.model.times import SECOND_US
-from overnight.queries import levels
+from overnight.queries import freshness, levels
 
 if TYPE_CHECKING:
     from overnight.model.selection import Window
@@ -112,20 +112,26 @@ def check_interrupts(evidence: measures.Evidence) -> measures.Result:
     earlier = [at for at, _ in _read_moves(case, baseline.begin_us, baseline.end_us)]
     in_stretch = [sum(first <= at < first + length_us for at in earlier) for first in earlier]
     expected = len(earlier) * length_us / (baseline.end_us - baseline.begin_us)
-    level = levels.Level(len(moves), expected, max(in_stretch, default=0))
-    examples = "".join(f": {text}" for _, text in moves[:1])
-    tail = f" interrupts moved to other cores{examples}"
+    # A move is seen up to one interval later.
+    until_us = evidence.cutoff_us + freshness.interval_us("nic-queues")
+
+    def measure(seen: list[tuple[int, str]]) -> measures.Measure:
+        level = levels.Level(len(seen), expected, max(in_stretch, default=0))
+        examples = "".join(f": {text}" for _, text in seen[:1])
+        tail = f" interrupts moved to other cores{examples}"
+        name = "interrupt_moves_before_the_event"
+        return measures.Measure(name, level, measures.ONE, tail=tail, digits=0)
+
     units = evidence.facts("units")
     is_active = units.get("irqbalance.service", {}).get("active") == "active"
-    return measures.judge(
-        [
-            measures.Measure(
-                "interrupt_moves_before_the_event", level, measures.ONE, tail=tail, digits=0
-            )
-        ],
+    result = measures.judge(
+        [measure(moves)],
         f"{len(state)} interrupts on {len({fact.get('cores') for fact in state.values()})} cores",
         f"irqbalance is {'' if is_active else 'not '}running" if units else "",
     )
+    if result.outcome is SuspectOutcome.CLEARED:
+        measures.require_order([measure(_read_moves(case, begin_us, until_us))])
+    return result
 
 
 def _read_moves(case: cases.Case, begin_us: int, end_us: int) -> list[tuple[int, str]]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.diagnosis import recording
 from overnight.model.suspect import SuspectOutcome
 from overnight.model.times import SECOND_US
-from overnight.queries import levels
+from overnight.queries import freshness, levels
 
 if TYPE_CHECKING:
     from overnight.model.event import Value
@@ -99,6 +98,13 @@ def judge(measures: Sequence[Measure], *remarks: str, look: str = "") -> Result:
     return Result(SuspectOutcome.CLEARED, text, values, look)
 
 
+def require_order(measures: Sequence[Measure]) -> None:
+    """Raise NoDataError where a number that includes the reading after the event rose: it may be the event's effect."""
+    for measure in measures:
+        if measure.level.rose(measure.floor):
+            raise NoDataError(f"{measure.now} shortly before or after the event")
+
+
 @dataclasses.dataclass(frozen=True)
 class Evidence:
     """The case of an event, and its core, or the one that was saturated."""
@@ -130,7 +136,7 @@ class Evidence:
         return self.case.rates(signal, self.case.window, columns=(column,)).keys
 
     def facts(self, signal: str) -> Mapping[str, Mapping[str, object]]:
-        return self.case.ring.facts(self.case.host, signal, self.cutoff_us).state or {}
+        return self.case.facts(signal, self.cutoff_us) or {}
 
     def readings(
         self, signal: str, column: str, window: Window, key: str = ""
@@ -149,13 +155,22 @@ class Evidence:
         window = self.case.window
         return signal in self.case.ring.signals(self.case.host, window.begin_us, window.end_us)
 
+    def require_fresh(self, signals: Sequence[str]) -> None:
+        """Raise NoDataError where one of the signals was recorded, but not until the event."""
+        case = self.case
+        if case.imported is not None:
+            return
+        span = case.baseline.begin_us, case.window.end_us
+        recorded = {"events", *case.ring.signals(case.host, *span)}
+        recorded |= {"profiles"} if case.has_profile(case.window) else set()
+        for signal in recorded.intersection(signals):
+            if why := freshness.explain_silence(case, signal):
+                raise NoDataError(why)
+
     def missing(self, *signals: str) -> NoDataError:
         """Return why these signals are missing, in the recorder's own words where it knows."""
-        problems = self.case.ring.facts(
-            self.case.host, recording.PROBLEMS, self.case.event.time_us
-        ).state
         for signal in signals:
-            if problem := (problems or {}).get(signal, {}).get("problem"):
+            if problem := self.case.problems.get(signal, {}).get("problem"):
                 return NoDataError(str(problem))
         names = " and ".join(signals)
         if self.case.imported is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.diagnosis import completeness
@@ -11,15 +10,12 @@ from overnight.model.finding import Need
 from overnight.model.selection import Coverage, Window
 from overnight.model.severity import Severity
 from overnight.model.times import HOUR_US, SECOND_US
-
-if TYPE_CHECKING:
-    from overnight.queries import case as cases
+from overnight.queries import case as cases
 
 NIGHT_US, AFTER_US = 12 * HOUR_US, HOUR_US
 MAX_NOTES = 10
 EACH_SECOND = (("pressure", "some"), ("softirqs", "NET_RX"))
-# What the flight recorder reports of itself; see agent/recorder_loop.py.
-PROBLEMS, KERNEL_LOG = "agent-problems", "kernel-log"
+KERNEL_LOG = "kernel-log"  # among the recorder's problems
 # What no file of another tool contains, in the words of a report.
 RECORDER_ONLY = (
     "memory cgroups", "restarts of units", "queues of network cards", "softirqs by kind", "memory and I/O pressure",
@@ -34,7 +30,7 @@ def read_recording(case: cases.Case) -> completeness.Recording:
     parts = [part for part in (night, baseline, stacks) if part]
     damaged = {each.segment: str(each) for part in parts for each in part.damaged}
     before_us = case.event.time_us - case.window.begin_us
-    problems = case.ring.facts(case.host, PROBLEMS, case.event.time_us).state or {}
+    problems = case.problems
     unread, imported = problems.get(KERNEL_LOG, {}), case.imported
     is_missing = imported is not None and Need.EVENTS not in imported
     is_unread = "problem" in unread and "exhausted" not in unread
@@ -68,7 +64,7 @@ def read_recording(case: cases.Case) -> completeness.Recording:
 
 def _exhausted(case: cases.Case) -> tuple[tuple[str, str], ...]:
     """Return the signals that the recorder itself failed to read at any time in the incident window."""
-    facts = case.ring.facts(case.host, PROBLEMS, case.window.begin_us, case.window.end_us)
+    facts = case.ring.facts(case.host, cases.PROBLEMS, case.window.begin_us, case.window.end_us)
     later = ((change.key, change.after or {}) for change in facts.changes)
     return tuple(
         (name, str(row.get("problem", "")))

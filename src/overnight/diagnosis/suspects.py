@@ -19,7 +19,7 @@ from overnight import errors
 from overnight.detectors import mechanism_table, recorder
 from overnight.diagnosis import core_suspects, measures
 from overnight.model.suspect import Suspect, SuspectName, SuspectOutcome
-from overnight.queries import levels
+from overnight.queries import freshness, levels
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
@@ -185,12 +185,34 @@ def _check_network(evidence: measures.Evidence) -> measures.Result:
     names = evidence.keys("interfaces", "carrier_changes")
     hardware = [name for name in names if name in drivers]
     links = hardware or [name for name in names if not VIRTUAL.fullmatch(name)]
-    changes = evidence.rise("interfaces", "carrier_changes", keys=links, end_us=cutoff)
-    failed = evidence.rise("interfaces", "rx_errors", "tx_errors", keys=links, end_us=cutoff)
-    if not links or changes is None or failed is None:
+    counters = evidence.keys("ethtool", "value")
+    allowances = [key for key in counters if key.endswith("_allowance_exceeded")]
+    numbers = _measure_links(evidence, links, cutoff)
+    if not links or not numbers:
         raise evidence.missing("interfaces")
+    name, tail = "packets_beyond_allowances_before_the_event", " packets beyond allowances"
+    exceeded = evidence.rise("ethtool", "value", keys=allowances, end_us=cutoff)
+    remark = "the driver does not count exceeded allowances"
+    if allowances and exceeded is not None:
+        remark = ""
+        numbers.append(measures.Measure(name, exceeded, ALLOWANCE, tail=tail, digits=0))
+    result = measures.judge(numbers, remark)
+    if result.outcome is SuspectOutcome.CLEARED:
+        # The next reading is from after the event, which may have changed them itself.
+        until_us = cutoff + freshness.interval_us("interfaces")
+        measures.require_order(_measure_links(evidence, links, until_us))
+    return result
+
+
+def _measure_links(
+    evidence: measures.Evidence, links: Sequence[str], end_us: int
+) -> list[measures.Measure]:
+    changes = evidence.rise("interfaces", "carrier_changes", keys=links, end_us=end_us)
+    failed = evidence.rise("interfaces", "rx_errors", "tx_errors", keys=links, end_us=end_us)
+    if changes is None or failed is None:
+        return []
     lead = f"{', '.join(links[:MAX_LINKS])}: "
-    numbers = [
+    return [
         measures.Measure(
             "link_changes_before_the_event", changes, measures.ONE, lead, " link changes", digits=0
         ),
@@ -198,15 +220,6 @@ def _check_network(evidence: measures.Evidence) -> measures.Result:
             "errors_before_the_event", failed, NETWORK_ERRORS, tail=" errors", digits=0
         ),
     ]
-    counters = evidence.keys("ethtool", "value")
-    allowances = [key for key in counters if key.endswith("_allowance_exceeded")]
-    exceeded = evidence.rise("ethtool", "value", keys=allowances, end_us=cutoff)
-    if not allowances or exceeded is None:
-        return measures.judge(numbers, "the driver does not count exceeded allowances")
-    name, tail = "packets_beyond_allowances_before_the_event", " packets beyond allowances"
-    return measures.judge(
-        [*numbers, measures.Measure(name, exceeded, ALLOWANCE, tail=tail, digits=0)]
-    )
 
 
 def _check_clock(evidence: measures.Evidence) -> measures.Result:
@@ -258,34 +271,38 @@ def _check_recorder(evidence: measures.Evidence) -> measures.Result:
 class _Check:
     name: SuspectName
     title: str
+    signals: tuple[str, ...]
     look: str
     run: Callable[[measures.Evidence], measures.Result]
 
 
 CHECKS = (
-    _Check(SuspectName.HUGE_PAGES, "huge pages",
+    _Check(SuspectName.HUGE_PAGES, "huge pages", ("vmstat", "profiles"),
            "grep -E '^(thp|compact)_' /proc/vmstat", _check_huge_pages),
-    _Check(SuspectName.ALLOCATOR, "allocator churn", "grep pgfault /proc/vmstat", _check_allocator),
-    _Check(SuspectName.AFFINITY, "CPU affinity", "", core_suspects.check_affinity),
-    _Check(SuspectName.THROTTLING, "CPU quota",
+    _Check(SuspectName.ALLOCATOR, "allocator churn", ("vmstat", "profiles"),
+           "grep pgfault /proc/vmstat", _check_allocator),
+    _Check(SuspectName.AFFINITY, "CPU affinity", ("affinity", "processes"), "", core_suspects.check_affinity),
+    _Check(SuspectName.THROTTLING, "CPU quota", ("cpu-throttling",),
            "grep -rs '^nr_throttled' /sys/fs/cgroup --include=cpu.stat", core_suspects.check_throttling),
-    _Check(SuspectName.INTERRUPTS, "interrupt placement",
+    _Check(SuspectName.INTERRUPTS, "interrupt placement", ("nic-queues",),
            "grep -s . /proc/irq/*/effective_affinity_list", core_suspects.check_interrupts),
-    _Check(SuspectName.STEAL, "hypervisor steal", "mpstat -P ALL 1 5", core_suspects.check_steal),
-    _Check(SuspectName.FREQUENCY, "frequency",
+    _Check(SuspectName.STEAL, "hypervisor steal", ("cpu",), "mpstat -P ALL 1 5", core_suspects.check_steal),
+    _Check(SuspectName.FREQUENCY, "frequency", ("frequency",),
            "grep -s . /sys/devices/system/cpu/cpu*/thermal_throttle/*_count", core_suspects.check_frequency),
-    _Check(SuspectName.MEMORY, "memory pressure",
+    _Check(SuspectName.MEMORY, "memory pressure", ("pressure", "vmstat"),
            "cat /proc/pressure/memory /proc/meminfo", _check_memory),
-    _Check(SuspectName.DISK, "disk", "iostat -x 1 5", _check_disk),
-    _Check(SuspectName.NETWORK, "network", "ip -s -s link", _check_network),
-    _Check(SuspectName.CLOCK, "clock", "timedatectl", _check_clock),
-    _Check(SuspectName.RECORDER, "recorder", "", _check_recorder),
+    _Check(SuspectName.DISK, "disk", ("pressure", "disks", "events"), "iostat -x 1 5", _check_disk),
+    _Check(SuspectName.NETWORK, "network", ("interfaces", "ethtool"), "ip -s -s link", _check_network),
+    _Check(SuspectName.CLOCK, "clock", ("vmstat",), "timedatectl", _check_clock),
+    _Check(SuspectName.RECORDER, "recorder", ("recorder",), "", _check_recorder),
 )  # fmt: skip
 
 
 def _check(evidence: measures.Evidence, check: _Check) -> Suspect:
     try:
         result = check.run(evidence)
+        if result.outcome is SuspectOutcome.CLEARED:
+            evidence.require_fresh(check.signals)
     except measures.NoDataError as error:
         result = measures.Result(SuspectOutcome.NOT_CHECKED, f"no data: {error}")
     except errors.OvernightError as error:  # evidence that cannot be read

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight.model import times
@@ -17,7 +17,7 @@ from overnight.model.event import DEATHS, IMPORTED
 from overnight.model.finding import Need
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
-from overnight.queries import baselines, consumers, processes, samples, signals
+from overnight.queries import baselines, consumers, freshness, processes, samples, signals
 from overnight.queries import diff as diffs
 from overnight.queries import flame as flames
 from overnight.queries import reader as profiles
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from overnight.model.load import Load
 
 Result = TypeVar("Result")
+Facts = Mapping[str, Mapping[str, object]]
+PROBLEMS = (
+    "agent-problems"  # what the flight recorder reports of itself; see agent/recorder_loop.py
+)
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US
@@ -220,6 +224,18 @@ class Case:
         """Count the samples of every unit, process and function in each window."""
         chosen = self._select(Selection())
         return consumers.count_functions(self.profiles, self.host, windows, chosen)
+
+    @functools.cached_property
+    def problems(self) -> Facts:
+        """What the flight recorder could not read at the event, by signal, and why."""
+        return self.ring.facts(self.host, PROBLEMS, self.event.time_us).state or {}
+
+    def facts(self, signal: str, at_us: int | None = None) -> Facts | None:
+        """Return a signal's facts at the event or shortly before; None: unknown, or too old (`freshness`)."""
+        if signal in self.problems or freshness.explain_silence(self, signal):
+            return None
+        at_us = self.event.time_us if at_us is None else at_us
+        return self.ring.facts(self.host, signal, at_us).state
 
     def has_signals(self, window: Window) -> bool:
         """Return whether the flight recorder recorded anything in a window."""

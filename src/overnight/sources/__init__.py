@@ -12,11 +12,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import importlib
 import os
 import pathlib
+import pkgutil
 import re
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, AnyStr
+from typing import TYPE_CHECKING, Any, AnyStr
 
 from overnight import errors
 
@@ -62,6 +65,12 @@ class FactSignal:
     every: float
     key: str
     open: Callable[[pathlib.Path], FactReader]
+
+
+def discover(package: types.ModuleType, name: str) -> Iterator[Any]:
+    """Yield what the modules of a package list under a name."""
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        yield from getattr(importlib.import_module(module.name), name, ())
 
 
 # Errors for an interface that is switched off, or whose device has just gone.

@@ -14,6 +14,7 @@ import numpy as np
 
 from overnight.model.actor import Actor
 from overnight.model.event import Event
+from overnight.model.finding import Need
 from overnight.queries import consumers
 from scenarios import host_setup, incidents, work
 
@@ -29,6 +30,7 @@ class UnrecordedCase:
     load: work.Load
     event: Event
     recurrences: tuple[Event, ...] = ()
+    imported: frozenset[Need] = frozenset({Need.PROFILES})  # no recorder ran: stacks alone
 
     def __post_init__(self) -> None:
         self.host = self.setup.host.name

@@ -141,8 +141,8 @@ def test_births_that_systemd_counts_as_restarts_are_not_an_uncounted_loop(
 ) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     cgroup = "/system.slice/ecs.service"
-    home.signal("cgroup-births", 60, lambda s: {cgroup: (s // 15, s // 15, s // 15, 800 * s)})
-    home.signal("unit-restarts", 60, lambda s: {"ecs.service": (s // 16, 0)})
+    home.signal("cgroup-births", 3, lambda s: {cgroup: (s // 15, s // 15, s // 15, 800 * s)})
+    home.signal("unit-restarts", 30, lambda s: {"ecs.service": (s // 16, 0)})
     answer = _run_detector(home, HIDDEN)
     assert answer.status == Status.CLEAR
     assert "except 1 whose restarts systemd counts" in answer.why

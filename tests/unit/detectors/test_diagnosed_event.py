@@ -33,7 +33,7 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
 
 
 def test_the_core_of_a_queue_is_the_one_known_before_the_event(home: casebook.Home) -> None:
-    home.queues({5: 3}).queues({5: 1}, second=casebook.EVENT_SECOND + 5)
+    home.cpu(first=860).queues({5: 3}).queues({5: 1}, second=casebook.EVENT_SECOND + 5)
     home.event(fields={"interface": "eth0", "queue": 5}, source="ena-tx-paused")
     finding = find_event(home.case())
     assert finding.subject == Subject("db-7", 3, interface="eth0", queue=5)

@@ -25,7 +25,7 @@ SECONDS, AT = 900, 860
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> evidence.Home:
     home = evidence.Home(tmp_path, SECONDS)
-    home.signal("load", 10, lambda second: {"": (100,)})
+    home.signal("load", 2, lambda second: {"": (100,)})
     return home
 
 

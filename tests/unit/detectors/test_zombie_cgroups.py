@@ -71,7 +71,7 @@ def test_purged_zombies_are_not_counted(tmp_path: pathlib.Path) -> None:
     (finding,) = _run_detector(home).findings
     assert finding.window.begin_us == rings.us(2 * HOUR)
     assert finding.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
-    assert "since the last reboot or purge" in _texts(finding)
+    assert "since the last reboot, purge or burst" in _texts(finding)
 
 
 def test_an_event_early_in_the_recording_uses_the_time_after_it(tmp_path: pathlib.Path) -> None:
@@ -82,7 +82,7 @@ def test_an_event_early_in_the_recording_uses_the_time_after_it(tmp_path: pathli
     assert finding.magnitude["dying"] == 20_010
     assert finding.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
     assert finding.window.end_us < rings.us(1500)
-    assert "since the last reboot or purge" not in _texts(finding)
+    assert "since the last reboot, purge or burst" not in _texts(finding)
     assert "creates them" in finding.summary
 
 
@@ -222,3 +222,15 @@ def test_thousands_within_seconds_have_no_slope(tmp_path: pathlib.Path) -> None:
     (finding,) = DETECTOR.look(home.case(home.add_event(27, "net.driver_reset"))).findings
     assert "creates them" not in finding.summary
     assert "an hour" not in finding.summary
+
+
+@pytest.mark.parametrize(("burst", "begin"), [(12_000, 40), (90, 0)])
+def test_growth_is_measured_after_a_burst(tmp_path: pathlib.Path, burst: int, begin: int) -> None:
+    """As in the rehearsal: thousands within seconds, then ten a second."""
+    home = evidence.Home(tmp_path, 120)
+    home.signal("memory-cgroups", 2, lambda s: {"": (11 * s + burst * (s >= 40) + 1200, 20, 10 * s + burst * (s >= 40) + 1180, 0, 1)})  # fmt: skip
+    home.signal("cgroup-births", 1, lambda s: {"/a.service": (10 * s,) * 3 + (s,)})
+    (finding,) = DETECTOR.look(home.case(home.add_event(110, "net.driver_reset"))).findings
+    assert finding.window.begin_us == rings.us(begin)
+    assert finding.magnitude["growth_per_hour"] == pytest.approx(36_000, rel=0.05)
+    assert "a.service creates them" in finding.summary

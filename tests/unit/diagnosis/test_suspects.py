@@ -77,7 +77,7 @@ NIGHT: dict[str, tuple[int, tuple[str, ...], Fault]] = {
     "pgfault": (10, ("pgfault",), lambda s: {"": (ramp(s, 9000),)}),
     "pressure": (1, ("some", "full"), waiting),
     "cpu": (1, CPU, ticks),
-    "processes": (5, ("core",), lambda s: {HOG: (1,), "9 other": (2,)}),
+    "processes": (1, ("core",), lambda s: {HOG: (1,), "9 other": (2,)}),
     "affinity": (5, ("allowed", "lowest"), lambda s: {HOG: (4, 0)}),
     "memory": (10, ("total", "available"), lambda s: {"": (64 << 20, 40 << 20)}),
     "clock": (10, ("unsynced",), lambda s: {"": (0,)}),
@@ -107,6 +107,7 @@ class Host:
     log: tuple[tuple[int, str], ...] = ()
     problems: Mapping[str, str] = dataclasses.field(default_factory=dict)
     core: int = 1
+    until: Mapping[str, int] = dataclasses.field(default_factory=dict)  # the last second of signals
 
     def case(self) -> cases.Case:
         ring = rings.open_writer(self.path)
@@ -114,7 +115,9 @@ class Host:
             now = rings.at(second, step=self.step if second >= FIRST else 0.0)
             for name, (every, columns, quiet) in NIGHT.items():
                 signal = "vmstat" if name == "pgfault" else name
-                if second % every == 0 and signal not in self.absent and second >= self.begin:
+                if second % every or signal in self.absent:
+                    continue
+                if self.begin <= second <= self.until.get(signal, END):
                     rows = self.faults.get(name, quiet)(second)
                     ring.numbers(signal, columns, now, rows)
             if second % 10 == 0:
@@ -365,3 +368,60 @@ def test_an_event_without_a_core_uses_the_saturated_one(tmp_path: pathlib.Path) 
     assert "of core 3" in steal.text
     # Without one, the core with most of it is reported.
     assert "of core 0" in {e.name: e for e in suspects.check_suspects(case)}[N.STEAL].text
+
+
+# Of each suspect, the signals that clear it, and the age at which their readings no longer do.
+STALE: dict[str, tuple[SuspectName, float]] = {
+    "vmstat": (N.HUGE_PAGES, 3), "affinity": (N.AFFINITY, 7.5), "processes": (N.AFFINITY, 3),
+    "cpu-throttling": (N.THROTTLING, 15), "cpu": (N.STEAL, 3), "frequency": (N.FREQUENCY, 15),
+    "pressure": (N.MEMORY, 3), "disks": (N.DISK, 15), "interfaces": (N.NETWORK, 15), "ethtool": (N.NETWORK, 15),
+    "recorder": (N.RECORDER, 7.5),
+}  # fmt: skip
+
+
+def test_every_suspect_has_a_signal_with_a_limit() -> None:
+    always = {N.ALLOCATOR, N.CLOCK, N.INTERRUPTS}  # vmstat, and the recorder itself
+    assert {name for name, _ in STALE.values()} | always == set(SuspectName)
+    signals = {signal for check in suspects.CHECKS for signal in check.signals}
+    assert signals - {"profiles", "events", "nic-queues"} == set(STALE)
+
+
+@pytest.mark.parametrize("signal", STALE)
+def test_a_stale_reading_clears_nobody(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, signal: str
+) -> None:
+    """The last reading is as old as an interval, and older than the limit; test_freshness has the limits."""
+    name, limit = STALE[signal]
+    _, columns, quiet = NIGHT[signal]
+    for age, outcome in ((int(limit / 1.5), "cleared"), (int(limit) + 1, "not-checked")):
+        # A reading every second, so that the last one is of that age.
+        monkeypatch.setitem(NIGHT, signal, (1, columns, quiet))
+        host = Host(tmp_path / str(age), until={signal: EVENT - age})
+        suspect = host.check()[name]
+        assert suspect.outcome == outcome, suspect
+        assert suspect.text.startswith("no data: ") == (outcome == "not-checked")
+
+
+def test_interrupts_are_not_cleared_where_the_recorder_did_not_run(tmp_path: pathlib.Path) -> None:
+    """Only changes of facts are stored: that none is stored shows nothing then."""
+    everything = dict.fromkeys(NIGHT, EVENT - 16)
+    checked = Host(tmp_path, until=everything).check()
+    assert {each.outcome for each in checked.values()} == {SuspectOutcome.NOT_CHECKED}
+
+
+@pytest.mark.parametrize(
+    ("name", "faults", "words"),
+    [
+        (N.NETWORK, {"interfaces": lambda s: {"eth0": (4 if s > 225 else 2, 0, 0)}}, "eth0: 2 link changes"),
+        (N.NETWORK, {"interfaces": lambda s: {"eth0": (2, 11 * (s > 225), 0)}}, "11 errors"),
+        (N.INTERRUPTS, {"nic-queues": moves(lambda s: s >= 230)}, "eth0 q1 from 1 to 2"),
+    ],
+)  # fmt: skip
+def test_a_change_between_the_readings_around_the_event_is_not_cleared(
+    tmp_path: pathlib.Path, name: SuspectName, faults: dict[str, Fault], words: str
+) -> None:
+    """It may have led to the event, or the event to it."""
+    suspect = Host(tmp_path, faults).check()[name]
+    assert suspect.outcome is SuspectOutcome.NOT_CHECKED
+    assert words in suspect.text
+    assert "shortly before or after the event" in suspect.text

@@ -89,6 +89,16 @@ def clocks_of(block: blocks.Block) -> Clocks:
         raise columns.DamagedError(f"has invalid times ({error})") from error
 
 
+def times_of(block: blocks.Block, signal: str | None = None) -> Iterator[int]:
+    """Yield the wall-clock times of a signal's readings, or of all readings of a block; raise DamagedError."""
+    walls, _ = clocks_of(block)
+    if signal is None:
+        yield from walls
+    for entry in tables_of(block):
+        if entry["signal"] == signal:
+            yield from (walls[n] for n in _sequence(block, entry["at"], _count(entry["looks"])))
+
+
 def frames_of(
     block: blocks.Block,
     clocks: Clocks,

@@ -142,6 +142,17 @@ class Reader:
                 cut = frames.frames_of(block, clocks, signal, window, keys, columns)
             yield from cut
 
+    def times(
+        self, host: str, begin_us: int, end_us: int, signal: str | None = None
+    ) -> tuple[int, ...]:
+        """Return when a signal, or any if None, was read in [begin, end); wall clock, in order."""
+        begin_us, end_us = self._clip(begin_us, end_us)
+        found: set[int] = set()
+        for block in self._blocks(host, begin_us, end_us):
+            with self._noting(block):
+                found.update(at for at in frames.times_of(block, signal) if begin_us <= at < end_us)
+        return tuple(sorted(found))
+
     def facts(self, host: str, signal: str, begin_us: int, end_us: int | None = None) -> Facts:
         """Return the facts at `begin_us`, and the changes until `end_us`."""
         until = begin_us + 1 if end_us is None else end_us

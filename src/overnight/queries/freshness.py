@@ -1,0 +1,76 @@
+"""How old a reading may be and still show what led to an event: one and a half intervals, at least 3 s.
+
+An older one cannot see the change, so it clears nobody: it does not count.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING
+
+from overnight import sources
+from overnight.model import times
+from overnight.model.finding import Need
+from overnight.model.selection import Window
+from overnight.model.times import SECOND_US
+
+if TYPE_CHECKING:
+    from overnight.queries import case as cases
+
+INTERVALS, LEAST_S = 1.5, 3.0
+# Declared by no source: the recorder's own CPU time; the kernel log and the stacks come all the time.
+OTHERS = {Need.RECORDER: 5.0, Need.EVENTS: 1.0, Need.PROFILES: 1.0}
+# What starves a core for the five seconds of a watchdog is over when the event is reported.
+NEAR_US = 10 * SECOND_US
+
+
+@functools.cache
+def _declared() -> dict[str, sources.Signal | sources.FactSignal]:
+    return {signal.name: signal for signal in sources.discover(sources, "SIGNALS")}
+
+
+def interval_us(signal: str) -> int:
+    """Return the time between two readings, as declared."""
+    every = OTHERS[Need(signal)] if signal in OTHERS else _declared()[signal].every
+    return round(every * SECOND_US)
+
+
+def max_age_us(signal: str) -> int:
+    """Return the oldest age that a reading of a signal may have at an event."""
+    return round(max(LEAST_S * SECOND_US, INTERVALS * interval_us(signal)))
+
+
+def silence_us(case: cases.Case, signal: str) -> int | None:
+    """Return the longest time without a reading in the seconds before the event; None: not recorded.
+
+    Of facts only changes are stored, and of the kernel log events: there the recorder's other readings count. Of stacks
+    it is how much of the ten seconds before the event was not sampled.
+    """
+    event_us = case.event.time_us
+    if signal == Need.PROFILES:
+        if not case.has_profile(case.window):
+            return None
+        _, sampled_s = case.capacity(Window(event_us - NEAR_US, event_us))
+        return NEAR_US - round(sampled_s * SECOND_US)
+    is_number = isinstance(_declared().get(signal), sources.Signal) or signal == Need.RECORDER
+    begin_us = event_us - NEAR_US - max_age_us(signal)
+    polled = case.ring.times(case.host, begin_us, event_us + 1, signal if is_number else None)
+    return max((b - a for a, b in itertools.pairwise((*polled, event_us))), default=None)
+
+
+def explain_silence(case: cases.Case, *signals: str) -> str:
+    """Return why none of the signals shows what led to the event; "" if one does."""
+    reasons = []
+    for signal in signals:
+        silence = silence_us(case, signal)
+        if silence is not None and silence <= max_age_us(signal):
+            return ""
+        limit, missing = (
+            times.format_duration((each or 0) / SECOND_US) for each in (max_age_us(signal), silence)
+        )
+        why = f"was not recorded in the {limit} before the event"
+        if silence is not None:
+            why = f"was not recorded for {missing} before the event (limit {limit})"
+        reasons.append(f"{signal} {why}")
+    return "; ".join(reasons)

@@ -1,0 +1,150 @@
+"""Readings that end before the event clear nothing: every detector, on both sides of the limit."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+
+import captures
+import casebook
+import pytest
+import rings
+
+from overnight.app import diagnose
+from overnight.detectors import cgroup_walk, zombie_cgroups
+from overnight.model.finding import Answer, Need, Status
+from overnight.queries import freshness
+
+AT, SECONDS = casebook.EVENT_SECOND, casebook.EVENT_SECOND + 20
+DETECTORS = {detector.name: detector for detector in diagnose.discover_detectors()}
+GROUPS = [
+    pytest.param(detector, group, id=f"{name}: {', '.join(group)}")
+    for name, detector in DETECTORS.items()
+    for group in detector.clears_by
+]
+# Signals of a quiet host: columns, and the rows of a second.
+QUIET = {
+    Need.CPU: (casebook.CPU, lambda s: {str(core): (0, 0, 0, 100 * s, 0, 0, 0, 0) for core in range(4)}),
+    Need.PROCESSES: (casebook.PROCESSES, lambda s: {"9 app": (s // 9, 0, 1, 0, 0, 83, 0, 0)}),
+    Need.PRESSURE: (("some", "full"), lambda s: {"io": (s, 0), "memory": (0, 0)}),
+    Need.VMSTAT: (("pgscan_direct", "pgscan_kswapd", "allocstall", "oom_kill"), lambda s: {"": (0,) * 4}),
+    Need.CGROUP_BIRTHS: (("born", "died", "short_lived", "lived"), lambda s: {"/system.slice": (s // 60,) * 3 + (s,)}),
+    Need.UNIT_RESTARTS: (("restarts", "since"), lambda s: {"app.service": (0, 1)}),
+    Need.LIMITS: (("used", "maximum"), lambda s: {"pids": (100, 32768)}),
+    Need.RECORDER: (("utime", "stime"), lambda s: {"77 overnight": (s // 9, 0)}),
+    Need.MEMORY_CGROUPS: (("tracked", "in_use", "dying", "stat_read", "stat_reads"), lambda s: {"": (60, 40, 20, 90, 1)}),
+}  # fmt: skip
+
+
+def record(path: pathlib.Path, *, until: dict[Need, int]) -> casebook.Home:
+    """Record a quiet host; signals of `until` end at that second, and all others reach beyond the event."""
+    home = casebook.Home(path, seconds=SECONDS)
+    for need, (columns, rows) in QUIET.items():
+        every = freshness.interval_us(need) // 10**6
+        seconds = {*range(0, SECONDS, every), *({until[need]} if need in until else ())}
+        for second in sorted(seconds):
+            if second <= until.get(need, SECONDS):
+                home.writer.numbers(need, columns, rings.at(second), rows(second))
+    end = until.get(Need.PROFILES, SECONDS)
+    home.stacks(_sample_all(end), end=end)
+    home.event()
+    return home
+
+
+def _sample_all(end: int) -> list[captures.Sample]:
+    app = (captures.user("main"), captures.kernel("vfs_read"))
+    idle = [
+        captures.Sample(casebook.moment(second), captures.IDLE, core, "swapper", pid=0, tid=0)
+        for second, core in itertools.product(range(end), range(4))
+    ]
+    return idle + [sample for at in range(0, end, 10) for sample in casebook.busy(at, at + 0.05, 1, "app", app)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("detector", "group"), GROUPS)
+def test_a_stale_reading_clears_nothing(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    detector: diagnose.detectors.Detector,
+    group: tuple[Need, ...],
+) -> None:
+    if detector.name == "spawn-storm":  # these stacks have no starts of processes
+        clear = Answer(detector.name, Status.CLEAR)
+        monkeypatch.setattr(type(detector), "examine", lambda *_: clear)
+    for older, status in ((0, Status.CLEAR), (1, Status.NO_DATA)):
+        # Events and facts are stored as they change; that the recorder ran is seen by its other readings.
+        stale = [*group, *(QUIET if Need.EVENTS in group else ())]
+        until = {need: AT - int(freshness.max_age_us(group[0]) / 1e6) - older for need in stale}
+        if not older:
+            until.pop(
+                Need.PROFILES, None
+            )  # some detectors need more of them; test_freshness has the limit
+        answer = detector.look(record(tmp_path / f"{older}", until=until).case())
+        assert answer.status is status, answer
+        assert set(answer.missing) <= set(detector.needs)
+
+
+def test_every_detector_that_can_be_clear_has_a_limit() -> None:
+    assert {name for name, detector in DETECTORS.items() if not detector.clears_by} == {"event"}
+    for detector in DETECTORS.values():
+        assert {need for group in detector.clears_by for need in group} <= set(detector.needs)
+
+
+CENSUS, BIRTHS = QUIET[Need.MEMORY_CGROUPS][0], QUIET[Need.CGROUP_BIRTHS][0]
+(ZOMBIES,) = zombie_cgroups.DETECTORS
+
+
+def churn(path: pathlib.Path, *, counted: int, removed: int | None, cgroup: str = "/a.service") -> casebook.Home:  # fmt: skip
+    """A count of 40 dying cgroups; after it, so many are removed until the event."""
+    home = casebook.Home(path, seconds=SECONDS)
+    home.writer.numbers("memory-cgroups", CENSUS, rings.at(counted), {"": (60, 20, 40, 0, 0)})
+    for second in range(AT - 120, SECONDS):
+        gone = (
+            0 if removed is None else removed * max(0, min(second, AT) - counted) // (AT - counted)
+        )
+        rows = {cgroup: (gone, gone, gone, 0)} if removed is not None else {}
+        home.writer.numbers("load", ("load1",), rings.at(second), {"": (0,)})
+        if removed is not None:
+            home.writer.numbers("cgroup-births", BIRTHS, rings.at(second), rows)
+    home.event()
+    return home
+
+
+@pytest.mark.parametrize(
+    ("counted", "removed", "status"),
+    [
+        pytest.param(AT - 58, 6995, Status.NO_DATA, id="the night of the issue"),
+        pytest.param(AT - 58, 960, Status.NO_DATA, id="enough for many"),
+        pytest.param(AT - 58, 950, Status.CLEAR, id="too few for many"),
+        pytest.param(AT - 90, 0, Status.CLEAR, id="as old as the limit"),
+        pytest.param(AT - 91, 0, Status.NO_DATA, id="older than the limit"),
+        pytest.param(AT - 58, None, Status.NO_DATA, id="removals are not known"),
+        pytest.param(AT - 20, None, Status.CLEAR, id="counted in the incident window"),
+    ],
+)
+def test_dying_cgroups_are_cleared_by_a_count_that_can_see_them(
+    tmp_path: pathlib.Path, counted: int, removed: int | None, status: Status
+) -> None:
+    case = churn(tmp_path, counted=counted, removed=removed).case()
+    answer = ZOMBIES.look(case)
+    assert answer.status is status, answer
+    if removed == 6995:
+        assert answer.why.startswith("40 memory cgroups were dying 58 s before the event, and 6,9")
+
+
+def test_directories_beyond_the_watches_may_hide_removals(tmp_path: pathlib.Path) -> None:
+    case = churn(tmp_path, counted=AT - 58, removed=1, cgroup="(unwatched)").case()
+    assert ZOMBIES.look(case).status is Status.NO_DATA
+
+
+@pytest.mark.parametrize(("removed", "confidence"), [(6995, 0.9 * 0.8), (10, 0.9 * 0.45)])
+def test_a_walk_is_doubted_only_by_a_count_that_shows_few(
+    tmp_path: pathlib.Path, removed: int, confidence: float
+) -> None:
+    home = churn(tmp_path, counted=AT - 58, removed=removed)
+    home.cpu(first=AT - 120)
+    path = (captures.user("main"), *map(captures.kernel, ("try_charge_memcg", "shrink_node", "mem_cgroup_iter")))  # fmt: skip
+    home.stacks(casebook.busy(AT - 10, AT, 1, "reader", path), begin=AT - 120)
+    (finding,) = cgroup_walk.DETECTORS[0].look(home.case()).findings
+    assert finding.confidence == pytest.approx(confidence)
+    texts = " ".join(each.text for each in (*finding.evidence, *finding.against))
+    assert ("there may be more" in texts) == (removed == 6995)
