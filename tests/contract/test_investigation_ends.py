@@ -221,7 +221,7 @@ def test_a_reservation_that_ends_while_changes_are_due_makes_none(
     world.reserved.change(mine, state=state, reason="released by hand")
     ended = finish(world, driven)
     assert begun(world, TaskKind.CHANGE) == 0
-    assert ended.reason == "the reservation has ended: released by hand"
+    assert ended.reason == f"{mine} has ended: released by hand"
     world.check_clean()
 
 
@@ -234,7 +234,7 @@ def test_a_reservation_that_ends_before_the_experiment_makes_no_change(world: Wo
     ended = finish(world, driven)
     assert ended.experiment is None
     assert begun(world, TaskKind.CHANGE) == before
-    assert ended.reason == "the reservation has ended: released by hand"
+    assert ended.reason == f"{mine} has ended: released by hand"
 
 
 def test_a_reservation_that_ends_while_agents_are_awaited_begins_no_arm(world: World) -> None:
@@ -244,7 +244,7 @@ def test_a_reservation_that_ends_while_agents_are_awaited_begins_no_arm(world: W
     world.reserved.change(mine, state=ReservationState.RELEASING, reason="released by hand")
     ended = finish(world, driven)
     assert ended.arms == ()
-    assert ended.reason == "the reservation has ended: released by hand"
+    assert ended.reason == f"{mine} has ended: released by hand"
 
 
 # windows

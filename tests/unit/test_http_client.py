@@ -165,7 +165,9 @@ def test_redirects_are_refused() -> None:
     with (
         script(answer) as server,
         http_client.Client(server.url, bearer=SECRET) as client,
-        pytest.raises(http_client.RefusedError, match=r"redirects to evil\.example/"),
+        pytest.raises(
+            http_client.RefusedError, match=r"redirects to http://\(masked\)@evil\.example/"
+        ),
     ):
         client.request("GET", "/")
     assert len(server.requests) == 1

@@ -91,7 +91,7 @@ def load_plan(path: pathlib.Path, seconds: float | None = None) -> Plan:
     def check(plan: Plan) -> Iterator[plan_file.Problem]:
         yield from find_problems(plan)
         if foreign := plan.report and report_files.find_foreign(pathlib.Path(plan.report)):
-            why = f"{foreign} exists and is not a file of a report of overnight run"
+            why = f"{foreign} exists and is not a file of a report from `overnight run`"
             yield plan_file.Problem("report", why, "use another name, or move the file away")
 
     plan = plan_file.load(path, check)
@@ -149,7 +149,7 @@ def list_notes(plan: Plan) -> Iterator[str]:
     for kind in plan.wait.events:
         if not event_kinds.is_found(kind):
             name = kind + "NAME" * kind.endswith(".")
-            yield f"overnight does not find {kind} itself; report each: overnight event add --kind {name}"  # fmt: skip
+            yield f"no detector reports {kind}; add each one: `overnight event add --kind {name}`"
 
 
 def check_alone(plan: Plan) -> DryRun:

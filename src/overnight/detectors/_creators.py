@@ -108,8 +108,10 @@ class Creator:
 
 def read(case: cases.Case) -> Mapping[str, Creator]:
     """Return the creators that were recorded, by their key."""
-    facts = case.ring.facts(case.host, "cgroup-creators", case.event.time_us).state or {}
-    rows = trends.table(case.ring, case.host, "cgroup-supervisors", _host_state.recent_window(case))
+    facts = case.facts("cgroup-creators") or {}
+    signal = "cgroup-supervisors"
+    window = _host_state.recent_window(case, signal)
+    rows = trends.table(case.ring, case.host, signal, window)
     creators = {}
     for key, fact in facts.items():
         possible = [

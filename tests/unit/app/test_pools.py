@@ -8,7 +8,7 @@ import pytest
 
 from overnight.app import pools
 from overnight.model.pool import Request
-from overnight.pools import pool_errors
+from overnight.pools import pool_errors, reaper
 
 if TYPE_CHECKING:
     import pathlib
@@ -20,6 +20,11 @@ def test_claims_that_missed_are_shown(tmp_path: pathlib.Path) -> None:
     for _ in range(5):
         with pytest.raises(pool_errors.NoReadyMembersError):
             where.acquire("ci", Request())
+    assert {problem.name for problem in where.show("ci").problems} == {
+        "reaper_not_running",
+        "none_ready",
+    }
+    reaper.report_alive(where.plane)
     found = {problem.name: problem for problem in where.show("ci").problems}
     assert found["too_small"].what.startswith("of 5 claims in the last hour 5 missed")
     where.plane.context.database.close()

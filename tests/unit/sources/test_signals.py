@@ -56,12 +56,19 @@ def polled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, sources.Rows |
     (root / "proc/1/ns").mkdir(parents=True)
     (root / "proc/1/ns/net").symlink_to("/proc/self/ns/net")
     host.run(4711, "worker", 0, thread=4712)
+    docker = root / "sys/fs/cgroup/memory/docker"
+    docker.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ethtool, "InterfaceQuery", lambda: nicdriver.Driver(nicdriver.ENA))
         patch.setattr(units.dbus, "Connection", Systemd)
         readers = {signal.name: signal.open(root) for signal in SIGNALS}
         for read in readers.values():
             read()
+        for first in "abc":  # a supervisor's container that comes and goes
+            (docker / (first * 64)).mkdir()
+            readers["cgroup-births"]()
+            host.run(ord(first), "ecs-init", 0, thread=ord(first))
+            host.put(f"proc/{ord(first)}/cgroup", "4:memory:/system.slice/ecs.service\n")
         host.advance()
         host.run(4711, "worker", 100, thread=4712)
         processes.full_scan(root)

@@ -370,7 +370,7 @@ def _gone(host: str, node: Object | None, claim: Object) -> reservations.GoneErr
         if claim or node is None
         else f"nothing on node {host} says that it is reserved",
         why="it was deleted, or given back by hand",
-        todo="release this reservation, and reserve another host: overnight reservations",
+        todo="release this reservation, and reserve another host: `overnight reservations`",
     )
 
 

@@ -153,27 +153,28 @@ def test_an_operator_cannot_reserve_for_somebody_else(world: World) -> None:
 
 def test_disturbing_others_needs_a_confirmation(world: World) -> None:
     world.platform.hosts["a"].workloads.append(Workload("web-1", "pod"))
-    problem = serverworld.problem(world.create(evict=True))
+    problem = serverworld.problem(world.create(evict=True, hosts=["a", "b"]))
     assert (problem["status"], problem["kind"]) == (409, "unconfirmed")
     assert "web-1" in problem["detail"]
     assert world.use.list() == ()
-    assert world.create(evict=True, confirmed=True).status_code == 200
+    assert world.create(evict=True, hosts=["a", "b"], confirmed=True).status_code == 200
 
 
 def test_what_is_done_is_what_was_confirmed(world: World) -> None:
     world.platform.hosts["a"].workloads.append(Workload("web-1", "pod"))
-    asked = {"order": ORDER | {"evict": True}}
+    chosen = {"evict": True, "hosts": ["a", "b"]}
+    asked = {"order": ORDER | chosen}
     plan = world.ask("POST", f"{PATH}/preflight", role="operator", json=asked).json()
     assert plan["concerns"] == ["evicts pod web-1 from a"]
     agreed = {"agreed": plan["concerns"]}
     world.platform.hosts["a"].workloads.append(Workload("web-2", "pod"))
-    problem = serverworld.problem(world.create(evict=True, confirmed=True, more=agreed))
+    problem = serverworld.problem(world.create(**chosen, confirmed=True, more=agreed))
     assert problem["title"] == "the plan has changed since it was confirmed"
     assert "evicts pod web-2 from a" in problem["detail"]
     assert "web-1" not in problem["detail"]
     assert world.use.list() == ()
     world.platform.hosts["a"].workloads.clear()  # less than what was confirmed is fine
-    assert world.create(evict=True, confirmed=True, more=agreed).status_code == 200
+    assert world.create(**chosen, confirmed=True, more=agreed).status_code == 200
 
 
 def test_a_repeated_request_makes_one_reservation(world: World) -> None:
