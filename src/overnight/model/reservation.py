@@ -14,7 +14,7 @@ from overnight.model.text import foreign
 
 LEASE_ID = re.compile(r"r-[0-9a-f]{12}")  # a valid label value, and a valid part of object names
 MAX_SECONDS = 14 * 86_400  # hard cap of a reservation, however often it is renewed
-MAX_RECORD = 1000  # characters of a lease on a host object, which others may have written
+MAX_RECORD = 4000  # characters of a lease on a host object, which others may have written
 MAX_TIME_US = 1 << 53  # year 2255
 
 
