@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import os
+import pathlib
+import signal
 import socket
+import sqlite3
 import time
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
+import pooldatabases
 import pytest
 import serverprocesses
 import serverworld
@@ -74,3 +80,87 @@ def test_a_request_with_two_lengths_ends_its_connection(server: serverprocesses.
                 answered += data
     assert answered.startswith(b"HTTP/1.1 400")
     assert answered.count(b"HTTP/1.1 ") == 1
+
+
+# --- a database that does not answer
+
+
+def processes_of(postgresql: Any) -> list[int]:
+    """Return the process of a PostgreSQL server and its children."""
+    first = (pathlib.Path(postgresql.pgdata) / "postmaster.pid").read_text().split()[0]
+    children = pathlib.Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    return [int(first), *map(int, children)]
+
+
+def seconds_of(ask: Any) -> tuple[Any, float]:
+    began = time.monotonic()
+    return ask(), time.monotonic() - began
+
+
+def check_only_liveness(server: serverprocesses.Server, viewer: str, limit: float) -> None:
+    """All who need the database get an answer in time, and liveness has not to wait for them."""
+
+    def list_tokens(_: int) -> tuple[int, float]:
+        client = serverprocesses.Client(server.url, viewer)
+        (status, _document), took = seconds_of(lambda: client.ask("GET", "/api/v1/hosts"))
+        return status, took
+
+    with concurrent.futures.ThreadPoolExecutor(40) as many:
+        asked = [many.submit(list_tokens, number) for number in range(40)]
+        time.sleep(1)
+        for _ in range(3):
+            client = serverprocesses.Client(server.url)
+            (status, _document), took = seconds_of(lambda c=client: c.ask("GET", "/healthz"))  # type: ignore[misc]
+            assert (status, took < 1.5) == (200, True), took
+            (status, document), took = seconds_of(lambda c=client: c.ask("GET", "/readyz"))  # type: ignore[misc]
+            assert (status, took < 5) == (503, True), (document, took)
+        answers = [each.result() for each in asked]
+    assert {status for status, _ in answers} == {503}
+    assert max(took for _, took in answers) < limit
+
+
+@pytest.mark.alone
+def test_a_stopped_postgresql_does_not_hold_up_liveness(tmp_path: pathlib.Path) -> None:
+    with pooldatabases.server() as database:
+        url = pooldatabases.emptied(database.get_uri())
+        with serverprocesses.running(tmp_path, database=url) as server:
+            viewer = server.create_token("viewer")
+            client = serverprocesses.Client(server.url, viewer)
+            client.get("/api/v1/hosts")
+            assert client.ask("GET", "/readyz")[0] == 200
+            stopped = processes_of(database)
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                time.sleep(6)  # until the token is asked of the database again
+                check_only_liveness(server, viewer, limit=60)
+            finally:
+                for pid in stopped:
+                    os.kill(pid, signal.SIGCONT)
+            deadline = time.monotonic() + 60
+            while client.ask("GET", "/readyz")[0] != 200:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            client.get("/api/v1/hosts")
+
+
+@pytest.mark.alone
+def test_a_locked_sqlite_has_a_deadline(tmp_path: pathlib.Path) -> None:
+    with serverprocesses.running(tmp_path) as server:
+        admin = serverprocesses.Client(server.url, server.create_token("admin"))
+        admin.get("/api/v1/hosts")
+        locker = sqlite3.connect(tmp_path / "pools" / "pools.db", isolation_level=None)
+        with contextlib.closing(locker):
+            locker.execute("BEGIN IMMEDIATE")
+            time.sleep(2)
+            (status, document), took = seconds_of(
+                lambda: admin.ask("POST", "/api/v1/tokens", {"role": "viewer"})
+            )
+            assert status == 503, document
+            assert took < 30
+            assert admin.ask("GET", "/healthz")[0] == 200
+            locker.execute("ROLLBACK")
+        deadline = time.monotonic() + 30
+        while admin.ask("POST", "/api/v1/tokens", {"role": "viewer"})[0] != 201:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)

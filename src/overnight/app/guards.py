@@ -83,7 +83,7 @@ def _release(where: UseCases, given: Given, by: Principal) -> Effect | None:
     return Effect(
         summary=f"release {plural(len(hosts), 'host')} of reservation {found.id}",
         hosts=hosts,
-        concerns=(f"its owner is {foreign(found.order.owner or 'not-known')}",),
+        concerns=_name_owner(found.order.owner),
         about=f"reservation {found.id}",
     )
 
@@ -95,17 +95,20 @@ def _extend(where: UseCases, given: Given, by: Caller) -> Effect | None:
     effect = pool_guards.keep_long(what, given["seconds"], hosts, about)
     if effect or found.order.owner == by.name:
         return effect
-    owner = f"its owner is {foreign(found.order.owner or 'not-known')}"
-    return Effect(summary=what, most_hosts=hosts, concerns=(owner,), about=about)
+    concerns = _name_owner(found.order.owner)
+    return Effect(summary=what, most_hosts=hosts, concerns=concerns, about=about)
 
 
 def _stop(where: UseCases, given: Given, by: Principal) -> Effect | None:
     found = where.investigations.show(given["investigation_id"]).investigation
     if found.owner == by.name:
         return None
-    concern = f"its owner is {foreign(found.owner or 'not-known')}"
-    about = f"investigation {found.id}"
-    return Effect(summary=f"stop investigation {found.id}", concerns=(concern,), about=about)
+    what = f"investigation {found.id}"
+    return Effect(summary=f"stop {what}", concerns=_name_owner(found.owner), about=what)
+
+
+def _name_owner(name: str) -> tuple[str]:
+    return (f"its owner is {foreign(name or 'not-known')}",)
 
 
 def _reserve(where: UseCases, given: Given, by: Caller) -> Effect | None:

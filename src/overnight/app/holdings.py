@@ -41,18 +41,12 @@ def count(where: guards.UseCases, by: guards.Caller) -> int:
 
 def list_created(by: guards.Caller) -> frozenset[str]:
     """Return the ids of pools, clusters, reservations and investigations that the caller created."""
-    return frozenset(change.target_id for _, change in by.rows.list_changes(by, CREATED))
+    return list_own(by, *CREATED)
 
 
-def list_claims(by: guards.Caller) -> frozenset[str]:
-    """Return the ids of the claims, and batches of claims, that the caller made."""
-    changes = by.rows.list_changes(by, ("pool.acquire",))
-    return frozenset(change.target_id for _, change in changes)
-
-
-def list_cordoned(by: guards.Caller) -> frozenset[str]:
-    """Return the ids of members that the caller cordoned or released again."""
-    return frozenset(c.target_id for _, c in by.rows.list_changes(by, ("pool.set_cordoned",)))
+def list_own(by: guards.Caller, *actions: str) -> frozenset[str]:
+    """Return the ids of what the caller did this to: of claims, and batches of claims, for `pool.acquire`."""
+    return frozenset(change.target_id for _, change in by.rows.list_changes(by, actions))
 
 
 def find_change(

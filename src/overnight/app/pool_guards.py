@@ -214,7 +214,7 @@ def set_cordoned(where: guards.UseCases, given: Given, by: guards.Caller) -> Eff
         many, what = any(each.cordoned for each in listed), "hold another member back"
     else:
         many, what = (
-            member.id not in holdings.list_cordoned(by),
+            member.id not in holdings.list_own(by, "pool.set_cordoned"),
             "release what another caller holds",
         )
     summary = f"{what}: {member.id} of pool {found.pool}"
@@ -227,7 +227,7 @@ def return_member(where: guards.UseCases, given: Given, by: guards.Caller) -> Ef
         claims: tuple[Claim, ...] = (where.pools.plane.find_claim(given["claim_id"]),)
     else:
         claims = where.pools.show_member(given["member_id"]).claims
-    own = holdings.list_claims(by)
+    own = holdings.list_own(by, "pool.acquire")
     others = _open(tuple(c for c in claims if own.isdisjoint((c.id, c.batch_id))))
     if not others:
         return None

@@ -234,8 +234,8 @@ class Server:
 
     def check_ready(self) -> None:
         """Raise DatabaseUnavailableError while the database cannot be reached."""
-        with self._database.read():
-            pass
+        with self._database.read() as connection:
+            connection.exec_driver_sql("SELECT 1")
 
     def diagnosis(self, event_id: str, form: str, host: str = "") -> pathlib.Path:
         """Return the diagnosis of an event as a file; the first call takes seconds."""

@@ -27,6 +27,7 @@ from overnight.database import database_errors, migrations, sqlite_files, write_
 from overnight.model import files
 
 TURNS_WRITTEN_AHEAD = 512
+RESERVE_BYTES = 1 << 20  # a transaction that revokes a credential writes some pages of 4 KiB
 MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take
 Steps = Callable[[str], None]
 Connection = sa.Connection
@@ -46,6 +47,7 @@ class Database:
         self.kind = self.url.get_backend_name()
         self._queue: write_queue.WriteQueue | None = None
         self._level = ""
+        self._reserve: pathlib.Path | None = None  # of a file
         self._local = threading.local()
         self._connections: weakref.WeakSet[_DriverConnection] = weakref.WeakSet()
         self._engine = self._sqlite() if self.kind == "sqlite" else self._postgresql()
@@ -76,6 +78,7 @@ class Database:
         if level not in ("NORMAL", "FULL"):
             raise database_errors.BadUrlError("synchronous", level, "NORMAL or FULL")
         self._queue = sqlite_files.queue_of(path)
+        self._reserve = path.with_name(f"{path.name}-reserve")
         if not _writes_ahead(path):
             with self._translated("open"), self._queue.turn():
                 _write_ahead(path)
@@ -100,13 +103,27 @@ class Database:
 
     def _postgresql(self) -> sa.Engine:
         try:
-            return sa.create_engine(self.url, pool_pre_ping=True, pool_size=8, max_overflow=64)
+            from overnight.database import postgresql
+
+            engine = sa.create_engine(
+                self.url,
+                pool_pre_ping=True,
+                pool_size=8,
+                max_overflow=64,
+                pool_timeout=postgresql.CALL_SECONDS,
+            )
         except ImportError as error:
             raise database_errors.DatabaseUnavailableError(
                 "PostgreSQL cannot be used",
                 why=f"its driver is missing: {error}",
                 todo="pip install 'overnight[postgresql]'",
             ) from error
+
+        @hooks.listens_for(engine, "do_connect")
+        def _connect(_dialect: Any, _record: Any, given: list[Any], named: dict[str, Any]) -> Any:
+            return postgresql.connect(*given, **named)
+
+        return engine
 
     @contextlib.contextmanager
     def write(self, name: str) -> Iterator[sa.Connection]:
@@ -118,6 +135,26 @@ class Database:
             self.steps(f"{name}: before commit")
         self.steps(f"{name}: after commit")
         self._checkpoint(number)
+
+    @contextlib.contextmanager
+    def write_always(self, name: str) -> Iterator[sa.Connection]:
+        """Open a transaction that writes, also on a full disk: a reserve makes room for it."""
+        self._ready()
+        if self._reserve:
+            self._reserve.unlink(missing_ok=True)
+        try:
+            with self.write(name) as connection:
+                yield connection
+        finally:
+            self._keep_reserve()
+
+    def _keep_reserve(self) -> None:
+        """Write the reserve again, as far as there is room."""
+        if self._reserve:
+            with contextlib.suppress(OSError):
+                descriptor = files.open_private(self._reserve, os.O_WRONLY | os.O_CREAT)
+                with os.fdopen(descriptor, "wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
 
     @contextlib.contextmanager
     def _writer(self) -> Iterator[sa.Connection]:
@@ -215,10 +252,15 @@ class Database:
             yield
         except sqlalchemy.exc.IntegrityError:
             raise
-        except sqlalchemy.exc.DBAPIError as error:
+        except (
+            sqlalchemy.exc.DBAPIError,
+            sqlalchemy.exc.TimeoutError,
+            write_queue.TurnError,
+        ) as error:
+            cause = getattr(error, "orig", error)
             raise database_errors.DatabaseUnavailableError(
                 f"the database failed ({name})",
-                why=str(error.orig).strip() or type(error.orig).__name__,
+                why=str(cause).strip() or type(cause).__name__,
                 todo=f"check that {self.url.render_as_string(hide_password=True)} exists and is reachable",
             ) from error
 
@@ -230,6 +272,7 @@ class Database:
             if not self._checked:
                 if self.revision() != migrations.HEAD:
                     self.upgrade()
+                self._keep_reserve()
                 self._checked = True
 
     def revision(self) -> str:
@@ -256,9 +299,12 @@ class Database:
         config.set_main_option("script_location", steps.replace("%", "%%"))
         config.set_main_option("path_separator", "os")
         with self._translated("upgrade"), self._turn(), self._writer() as connection:
-            if self.kind == "postgresql":
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
             config.attributes["connection"] = connection
+            if self.kind == "postgresql":
+                driver: Any = connection.connection.dbapi_connection
+                connection.detach()  # not used again
+                driver.seconds = None  # any time
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
             alembic.command.upgrade(config, "head")
 
     def close(self) -> None:
@@ -290,13 +336,11 @@ class _DriverConnection:
         else:
             import psycopg.rows
 
+            from overnight.database import postgresql
+
             plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
-            self.driver = psycopg.connect(
-                plain,
-                autocommit=True,
-                row_factory=psycopg.rows.dict_row,
-                prepare_threshold=2,
-                connect_timeout=10,
+            self.driver = postgresql.connect(
+                plain, autocommit=True, row_factory=psycopg.rows.dict_row, prepare_threshold=2
             )
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ class Agents:
     def revoke(self, host: str, *, by: str = "", why: str = "") -> None:
         """Refuse the host's agent from now on; what it sent stays."""
         now = self._control.clock()
-        with self._database.write("revoke agent") as connection:
+        with self._database.write_always("revoke agent") as connection:
             host_id = context.find_host(connection, host, lock=True)
             token_rows.delete_credentials(connection, host_id)
             audit_rows.add(connection, now, by, "host.revoke", host, why)

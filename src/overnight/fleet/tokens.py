@@ -77,7 +77,7 @@ class Tokens:
     def revoke(self, token_id: str, *, by: str = "", why: str = "") -> None:
         """Revoke a token; other servers refuse it within seconds. Hosts that it enrolled stay."""
         now = self._control.clock()
-        with self._control.database.write("revoke token") as connection:
+        with self._control.database.write_always("revoke token") as connection:
             if token_rows.find(connection, printable(token_id)) is None:
                 context.refuse_unknown("token", token_id, "overnight token list")
             token_rows.revoke(connection, token_id, now)

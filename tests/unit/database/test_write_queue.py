@@ -8,6 +8,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from overnight.database import engine, write_queue
 
 if TYPE_CHECKING:
@@ -92,6 +94,48 @@ def test_a_killed_process_gives_up_its_turn(tmp_path: pathlib.Path) -> None:
     thread.join()
     os.close(read)
     os.close(write)
+
+
+def test_a_writer_gives_up_and_leaves_the_queue_to_others(tmp_path: pathlib.Path) -> None:
+    """The process that has the turn is stopped; when it goes on, nobody waits for those who gave up."""
+    path = tmp_path / "q"
+    read, write = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        with write_queue.WriteQueue(path).turn():
+            os.write(write, b"x")
+            signal.pause()
+        os._exit(0)
+    assert os.read(read, 1) == b"x"
+    os.kill(holder, signal.SIGSTOP)
+    queue = write_queue.WriteQueue(path)
+    began = time.monotonic()
+    with pytest.raises(write_queue.TurnError), queue.turn(0.2):
+        pass
+    assert 0.2 <= time.monotonic() - began < 5
+    assert len(write_queue._File.stuck) == 1
+    with queue.turn(0.2):  # the chain is broken: SQLite's own lock keeps them apart
+        pass
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    _until(lambda: not write_queue._File.stuck)
+    with queue.turn(8):
+        pass
+    os.close(read)
+    os.close(write)
+
+
+def test_threads_that_wait_in_vain_are_limited(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_queue, "MOST_STUCK", 0)
+    first, second = (write_queue.WriteQueue(tmp_path / "q") for _ in range(2))
+    began = time.monotonic()
+    with first.turn(), pytest.raises(write_queue.TurnError, match="too many"), second.turn(8):
+        pass
+    assert time.monotonic() - began < 5
+    with second.turn(8):
+        pass
 
 
 def _write(where: engine.Database) -> None:

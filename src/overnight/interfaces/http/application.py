@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from typing import TYPE_CHECKING, Any
 
 import fastapi
@@ -58,6 +59,7 @@ def create_app(server: serving.Server, allowed: limits.Limits | None = None) -> 
     app.state.server = server
     app.state.workers = workers = agents.Workers()
     app.state.slots = use_cases.Slots()
+    app.state.prober, app.state.probe = concurrent.futures.ThreadPoolExecutor(1, "readiness"), None
 
     async def is_known(path: str, credential: str) -> bool:
         of_agents = path.startswith(limits.AGENTS)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import fastapi
 import starlette.concurrency
 from fastapi import Depends
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from starlette.requests import Request
 
-from overnight.interfaces.http import access, fleet
+from overnight.interfaces.http import access, fleet, problems
 from overnight.interfaces.http import operations as ops
 from overnight.model.control_plane import Role
 from overnight.model.openmetrics import CONTENT_TYPE
 
 ROUTER = ops.Router(dependencies=[Depends(access.refuse_unknown)])
+READY_SECONDS = 2.0
 FOR_VIEWERS = [Depends(access.require(Role.VIEWER, page=True))]
 
 
@@ -24,12 +27,24 @@ async def healthz() -> fastapi.Response:
 
 
 @ROUTER.get("/readyz", tags=["server"], response_class=PlainTextResponse)
-def readyz(server: ops.Served) -> fastapi.Response:
+async def readyz(request: Request, server: ops.Served) -> fastapi.Response:
     """Check that the database answers.
 
-    The status is 503 while the database cannot be reached.
+    The status is 503 while the database cannot be reached, or does not answer within two seconds.
     """
-    server.check_ready()
+    state = request.app.state
+    if state.probe is None or state.probe.done():
+        # In a thread of its own: all others may wait for the database.
+        state.probe = state.prober.submit(server.check_ready)
+    probe = asyncio.wrap_future(state.probe)
+    done, _ = await asyncio.wait([probe], timeout=READY_SECONDS)
+    if not done:
+        probe.add_done_callback(lambda late: late.cancelled() or late.exception())
+        why = f"it did not answer within {READY_SECONDS:g} s"
+        raise problems.HttpError(
+            503, "the database does not answer", kind="database-unavailable", why=why
+        )
+    probe.result()
     return PlainTextResponse("ready\n")
 
 
