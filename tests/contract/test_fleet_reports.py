@@ -376,6 +376,18 @@ def test_a_host_that_sends_too_many_events_is_told_to_wait(
     fleet.close()
 
 
+def test_a_large_event_counts_as_several(url: str, tmp_path: pathlib.Path) -> None:
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(events_a_day=5))
+    who = fleet.enrol()
+    large = event(1, 0, fields={"x": "x" * 4_000})
+    with pytest.raises(errors.QuotaError):
+        fleet.plane.report(who, report(1, events=(large, event(2, 0), event(3, 0))))
+    fleet.plane.report(who, report(2, events=(large,)))
+    with pytest.raises(errors.QuotaError):
+        fleet.plane.report(who, report(3, events=(large,)))
+    fleet.close()
+
+
 def test_texts_that_databases_do_not_take_are_stored(fleet: World) -> None:
     who = fleet.enrol()
     hostile = event(1, text="a\0b\ud800", unit="\x1b[31m", fields={"x\0": "\udfff", "n": 5})

@@ -25,7 +25,7 @@ class Limits:
     """How much one host may send, and how long what is stored is kept."""
 
     interval: int = 30  # seconds between two reports
-    events_a_day: int = 50_000  # of a host
+    events_a_day: int = 50_000  # of a host; a large one counts once for each KiB
     # Of a host: its cores times its intervals, and 64 for each interval. 2,000 cores send 6 million.
     rollups_a_day: int = 6_000_000
     late_days: int = 31  # older rollups and observed time are not stored

@@ -7,6 +7,7 @@ their own keys; a report that arrives late changes nothing that a later one of t
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 SILENT_US = 90 * times.SECOND_US  # three reports
+EVENT_BYTES = 1024  # a larger event counts as several
 INTERVAL_SIZE = 64  # of a rollup, besides its cores
 MAX_COMPARED = 1_000_000  # known spells times new ones: half a second
 
@@ -36,7 +38,7 @@ def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) 
         host = host_rows.lock(connection, who)
         if host is None:
             raise agents.unknown_credential()
-        changes = _count(control.limits, host, len(events), now)
+        changes = _count(control.limits, host, sum(map(_size, events)), now)
         report, amount, dropped = _limit_rollups(control.limits, host, report, now)
         changes["day_rollups"] = amount
         changes |= _state(connection, control.limits, host, report, now)
@@ -117,6 +119,10 @@ def _latest(events: tuple[Event, ...], host: str) -> list[Event]:
         if event.id not in by_id or uplink.is_newer(event, by_id[event.id]):
             by_id[event.id] = event
     return [dataclasses.replace(event, host=host) for event in by_id.values()]
+
+
+def _size(event: Event) -> int:
+    return 1 + len(json.dumps(event.as_json())) // EVENT_BYTES
 
 
 def _count(limits: context.Limits, host: Any, events: int, now_us: int) -> dict[str, Any]:
