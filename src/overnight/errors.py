@@ -6,9 +6,11 @@ Any exception that is not an `OvernightError` is a bug, except those of `is_own`
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import os
+import pathlib
 from typing import TypeGuard
 
 
@@ -160,7 +162,7 @@ def own_error(error: OSError, what: str = "") -> CannotError:
     """Return the error to report where `is_own`; `what` failed, by default the use of a file."""
     why, todo = _OWN[error.errno or 0]
     what = what or f"cannot use {error.filename or 'a file'}"
-    return CannotError(what, why=f"{why} ({error.strerror})", todo=todo)
+    return CannotError(what, why=f"{why} ({reason(error)})", todo=todo)
 
 
 def from_memory(error: Exception) -> Exception:
@@ -170,5 +172,17 @@ def from_memory(error: Exception) -> Exception:
 
 
 def reason(error: Exception) -> str:
+    """Return what the kernel says, with the free space where a disk is full."""
     error = from_memory(error)
-    return getattr(error, "strerror", None) or str(error)
+    text = getattr(error, "strerror", None) or str(error)
+    if (
+        isinstance(error, OSError)
+        and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        and error.filename
+    ):
+        with contextlib.suppress(OSError):
+            folder = pathlib.Path(os.fsdecode(error.filename)).absolute().parent
+            disk = os.statvfs(folder)
+            free, size = (blocks * disk.f_frsize / 1e6 for blocks in (disk.f_bavail, disk.f_blocks))
+            text += f"; {free:,.1f} of {size:,.1f} MB are free in {folder}"
+    return text

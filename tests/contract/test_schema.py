@@ -17,7 +17,7 @@ import poolworld
 import pytest
 import sqlalchemy as sa
 
-from overnight import pools
+from overnight import errors, pools
 from overnight.database import database_errors, engine, migrations, tables
 from overnight.fleet.sql import schema as fleet_schema
 from overnight.investigations.sql import schema as investigation_schema
@@ -217,6 +217,29 @@ def test_concurrent_starts_create_the_tables_once(tmp_path: pathlib.Path) -> Non
 def test_other_databases_are_refused(url: str) -> None:
     with pytest.raises(database_errors.BadUrlError, match="database"):
         engine.Database(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cret@/x?host=FOLDER",
+        "postgresql://me@/x?host=FOLDER&password=s3cret",
+        "postgresql:///x?password=s3cret&host=FOLDER&sslpassword=s3cret",
+        "postgresql://me:p@s3cret@127.0.0.1:9/x",
+        "postgresql://me:s3cret@s3cret@127.0.0.1:9/x?password=a@s3cret",
+        "postgresql://me:a/s3cret@127.0.0.1:9/x",
+        "postgresql://me:a%40s3cret@127.0.0.1:9/x",
+        "postgresql://me:s3cret@127.0.0.1:port/x",
+        "postgresql://127.0.0.1:9/x?password=a@s3cret&s3cret",
+        "mysql://me:s3cret@db/x?password=s3cret",
+        "me:s3cret@db/x",
+        "postgresql://me:s3cret@/x?host=FOLDER&nonsense=s3cret",
+    ],
+)
+def test_no_error_shows_a_password(tmp_path: pathlib.Path, url: str) -> None:
+    with pytest.raises(errors.OvernightError) as caught:
+        engine.Database(url.replace("FOLDER", str(tmp_path))).revision()
+    assert "s3cret" not in str(caught.value.as_json()).replace("nonsense=s3cret", "")
 
 
 def test_the_error_for_an_unreachable_server_hides_the_password(tmp_path: pathlib.Path) -> None:

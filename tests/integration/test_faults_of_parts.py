@@ -19,6 +19,7 @@ import casebook
 import exhaustion
 import faults
 import hoststatus
+import nights
 import noise
 import pytest
 
@@ -27,6 +28,7 @@ from overnight.agent import profiler
 from overnight.agent.outlets import openmetrics
 from overnight.app import bundles, diagnose, recorder_processes, spool_ingest, spool_paths
 from overnight.ingest import perfdata
+from overnight.interfaces import cli
 from overnight.model import cgroups
 from overnight.model.event import Event
 from overnight.model.verdict import GapKind, VerdictStatus
@@ -265,3 +267,22 @@ def test_an_ingest_process_that_the_oom_killer_ends_hides_nothing(
     verdict, _ = diagnose.diagnose_event(home, event)
     assert not [gap for gap in verdict.gaps if "overnight store ingest" in gap.why]
     assert len(segments.Catalogue(home).segments(host)) == 2
+
+
+@faults.on_small_disk
+def test_a_full_disk_names_the_file_and_the_sizes(
+    disk: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = disk.parent / "night"
+    event = nights.build(home)
+    with faults.full_disk(disk):
+        for words, file in (
+            (["diagnose", event.id, "-O", "html", "-o", str(disk / "report.html")], "report.html"),
+            (["snapshot", "-o", str(disk / "host.json")], "host.json"),
+            (["bundle", "create", event.id, "-o", str(disk / "x.overnight")], ".overnight-bundle-"),
+        ):
+            assert cli.main(["--home", str(home), *words]) == 3
+            error = capsys.readouterr().err
+            assert str(disk / file) in error, error
+            assert f"No space left on device; 0.0 of 4.2 MB are free in {disk}" in error, error
+    assert list(disk.iterdir()) == []

@@ -96,6 +96,26 @@ def test_only_the_group_of_a_shared_home_reads_it(open_folder: pathlib.Path, gro
         assert ("db-7" in done.stdout) == bool(group)
 
 
+@pytest.mark.usefixtures("lax_umask")
+def test_files_of_o_are_private_under_a_lax_umask(tmp_path: pathlib.Path) -> None:
+    home, out = tmp_path / "home", tmp_path / "out"
+    event = nights.build(home)
+    out.mkdir()
+    out.chmod(0o2775)
+    for name, words in {
+        "report.html": ["diagnose", event.id, "-O", "html"],
+        "report.json": ["diagnose", event.id, "-O", "json"],
+        "night.svg": ["heatmap", "-O", "svg"],
+        "stacks.pb.gz": ["flame", "-O", "pprof"],
+        "top.json": ["top", "-O", "json"],
+        "cpu.csv": ["cpu", "--host", "db-7", "--every", "1m", "-O", "csv"],
+        "evidence.overnight": ["bundle", "create", event.id],
+    }.items():
+        assert cli.main(["--home", str(home), *words, "-o", str(out / name)]) == 0, words
+        assert (out / name).stat().st_mode & 0o777 == 0o600, words
+    assert len(list(out.iterdir())) == 7
+
+
 @pytest.mark.needs_root
 @pytest.mark.parametrize("hidden", ["home", "parent", "signals"])
 def test_what_a_user_may_not_read_is_named_with_sudo(

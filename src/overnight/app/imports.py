@@ -256,7 +256,7 @@ def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.C
     except OSError as error:
         raise errors.CannotError(
             f"cannot store {path} in {home}",
-            why=error.strerror or str(error),
+            why=errors.reason(error),
             todo="free disk space, or choose another disk: `overnight --home DIR import FILE`",
         ) from error
     return Imported(

@@ -54,7 +54,7 @@ class Evidence(context.Hooks):
             return None
         path = self.folder / investigation.id / "verdicts" / f"{seen.event}.html"
         files.make_folder(path.parent)
-        with path.open("wb") as out:
+        with files.replace(path) as out:
             found.write("html", out)
         headline = found.verdict.narrative.headline
         return dataclasses.replace(seen, headline=headline, report=str(path))

@@ -42,7 +42,7 @@ def save(outcome: scoreboard.Outcome, file: pathlib.Path, hide: Sequence[str] = 
         )
     bundles.create(outcome.home, event, file, hide=hide)
     kept = {name: value for name, value in outcome.as_json().items() if name not in LEFT_OUT}
-    file.with_suffix(".json").write_text(json.dumps(kept, indent=2) + "\n")
+    files.write_atomically(file.with_suffix(".json"), json.dumps(kept, indent=2) + "\n", mode=0o600)
 
 
 def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
@@ -56,7 +56,7 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
     folder = home / "rehearsals" / f"{recorded['scenario']}-replayed"
     files.make_folder(folder)
     report = folder / "report.html"
-    with report.open("wb") as file:
+    with files.replace(report) as file:
         diagnosis.write("html", file)
     problems = expected.problems(verdict)
     return scoreboard.Outcome(

@@ -317,9 +317,9 @@ class _Run:
         if event is not None:
             self._took = time.time() - event.time_us / times.SECOND_US
         self._diagnosis = diagnose.add_material(verdict, case)
-        with self.report.open("wb") as file:
+        with files.replace(self.report) as file:
             self._diagnosis.write("html", file)
-        with (self.home / "verdict.json").open("wb") as file:
+        with files.replace(self.home / "verdict.json") as file:
             self._diagnosis.write("json", file)
 
     def end(self) -> None:

@@ -24,7 +24,7 @@ import sqlalchemy.exc
 from sqlalchemy import event as hooks
 
 from overnight.database import database_errors, migrations, sqlite_files, write_queue
-from overnight.model import files
+from overnight.model import files, secrets
 
 TURNS_WRITTEN_AHEAD = 512
 RESERVE_BYTES = 1 << 20  # a transaction that revokes a credential writes some pages of 4 KiB
@@ -260,9 +260,20 @@ class Database:
             cause = getattr(error, "orig", error)
             raise database_errors.DatabaseUnavailableError(
                 f"the database failed ({name})",
-                why=str(cause).strip() or type(cause).__name__,
-                todo=f"check that {self.url.render_as_string(hide_password=True)} exists and is reachable",
+                why=self._mask(str(cause).strip()) or type(cause).__name__,
+                todo=f"check that {secrets.mask_url(str(self.url))} exists and is reachable",
             ) from error
+
+    def _mask(self, text: str) -> str:
+        """Mask the URL's secrets in the text of a driver."""
+        query = self.url.query.items()
+        for value in (
+            self.url.password,
+            *(value for name, value in query if secrets.named_secret(name)),
+        ):
+            if isinstance(value, str) and len(value) > 1:
+                text = text.replace(value, secrets.MASK)
+        return text
 
     def _ready(self) -> None:
         """Make sure, once, that the tables exist and are up to date."""
@@ -382,12 +393,16 @@ def _write_ahead(path: pathlib.Path) -> None:
 
 
 def _parsed(url: str) -> sa.URL:
-    with contextlib.suppress(sqlalchemy.exc.ArgumentError):
+    with contextlib.suppress(sqlalchemy.exc.ArgumentError, ValueError):
         parsed = sa.make_url(url)
         backend = parsed.get_backend_name()
         if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
             return parsed
+        before, at, after = url.partition("@")
         if backend in ("postgresql", "postgres"):
+            if "@" in after or (at and "?" in before):  # errors of the driver would show the rest
+                wanted = "a URL that has %40 for @ and %3F for ? in a password"
+                raise database_errors.BadUrlError("database", secrets.mask_url(url), wanted)
             return parsed.set(drivername="postgresql+psycopg")
     wanted = "sqlite:////path/file.db or postgresql://host/name"
-    raise database_errors.BadUrlError("database", url.partition("@")[2] or url, wanted)
+    raise database_errors.BadUrlError("database", secrets.mask_url(url), wanted)

@@ -13,6 +13,7 @@ import os
 import pathlib
 import stat
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
@@ -50,9 +51,36 @@ def open_private(path: pathlib.Path, flags: int) -> int:
     return descriptor
 
 
+@contextlib.contextmanager
+def replace(path: pathlib.Path) -> Iterator[BinaryIO]:
+    """Yield an empty file that only its owner may read, whatever the umask; it replaces `path` at the end."""
+    fresh = path.parent / f".{path.name}.{os.urandom(4).hex()}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        with named(path), os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
+            yield file
+        fresh.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+
+
+@contextlib.contextmanager
+def named(path: pathlib.Path) -> Iterator[None]:
+    """Name the file in an OSError of a write, which the kernel does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def write(path: pathlib.Path, data: bytes | str) -> None:
     """Write a file that need not survive a power cut."""
-    with os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+    with (
+        named(path),
+        os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file,
+    ):
         file.write(data.encode() if isinstance(data, str) else data)
 
 
@@ -75,7 +103,7 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None 
     name = path.parent / f".{path.name}.{os.urandom(4).hex()}.new"
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with named(path), os.fdopen(descriptor, "wb") as file:
             file.write(data.encode() if isinstance(data, str) else data)
             os.fchmod(file.fileno(), folder_mode(path.parent) & 0o666 if mode is None else mode)
         publish(name, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 
 import jsonschema
@@ -77,3 +78,28 @@ def test_options_that_make_no_sense_are_refused(home, capsys, words, why) -> Non
 def test_no_blob_folder_is_needed_or_created(home) -> None:
     run(home, "create", "--role", "admin")
     assert not (home / "blobs").exists()
+
+
+def test_a_token_in_a_file_is_private_and_not_printed(home, capsys, monkeypatch) -> None:
+    before = os.umask(0)
+    try:
+        file = home / "token"
+        file.write_text("old")
+        file.chmod(0o644)
+        assert run(home, "create", "--role", "viewer", "-o", str(file)) == 0
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o600
+    token = file.read_text().strip()
+    assert token.startswith("ovn_")
+    printed = capsys.readouterr()
+    assert token not in printed.out + printed.err
+    assert run(home, "create", "--role", "viewer", "-o", str(file), "-O", "json") == 0
+    assert "text" not in json.loads(capsys.readouterr().out)["tokens"][0]
+    # A token that cannot be delivered is not created.
+    assert run(home, "list", "-O", "json") == 0
+    known = json.loads(capsys.readouterr().out)
+    assert run(home, "create", "--role", "admin", "-o", str(home / "none" / "token")) == 3
+    capsys.readouterr()
+    assert run(home, "list", "-O", "json") == 0
+    assert json.loads(capsys.readouterr().out) == known

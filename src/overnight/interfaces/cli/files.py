@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pathlib
 import sys
@@ -13,6 +12,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import suggestions, terminal
+from overnight.model import files
 
 FileOption = Annotated[
     pathlib.Path | None,
@@ -33,7 +33,7 @@ def check_text(file: pathlib.Path | None) -> None:
 def deliver(
     write: Callable[[BinaryIO], None], file: pathlib.Path | None, *, binary: bool = False
 ) -> None:
-    """Write a result atomically to a file, or to standard output, but no binary data to a terminal."""
+    """Write a result atomically to a file that only its owner may read, or to standard output, but no binary data to a terminal."""
     if file is None:
         if binary and sys.stdout.isatty():
             raise errors.UsageError(
@@ -44,16 +44,11 @@ def deliver(
         write(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    fresh = file.with_name(f".{file.name}.new")
     try:
-        with fresh.open("wb") as out:
+        with files.replace(file) as out:
             write(out)
-        fresh.replace(file)
     except OSError as error:
         raise errors.unwritable(file, error, "choose another file with -o FILE") from error
-    finally:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
     written = file.stat().st_size
     size = f"{written / 1e6:.1f} MB" if written >= 1e6 else f"{written / 1e3:.0f} kB"
     terminal.echo(f"wrote {file} ({size})", err=True)

@@ -134,7 +134,7 @@ class Session:
         named = self.home_given or bool(self.context and self.context.params.get("database"))
         if scope is Scope.HOME and not named and (url := server_settings.find_url()):
             raise errors.UsageError(
-                f"{command} cannot ask {url}",
+                f"{command} cannot ask {secrets.mask_url(url)}",
                 why="it works on a data home, and OVERNIGHT_SERVER or server.toml names that server for your commands",
                 todo=f"name the data home: --home {shlex.quote(str(self.home_path))}",
             )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pathlib
-import urllib.parse
 from collections.abc import Collection
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
+from overnight.model import secrets as masking
 
 UNIT = "Print a systemd unit with these options, and exit."
 LEFT_OUT = ("--print-unit", "--output")
@@ -59,8 +59,7 @@ def _secret(option: str, value: str) -> str:
 
 
 def _check_url(option: str, value: str) -> None:
-    parts = urllib.parse.urlsplit(value)
-    if parts.password is not None or "password" in urllib.parse.parse_qs(parts.query):
+    if masking.drop_secrets(value) != value:
         raise errors.UsageError(
             f"{option} has a password",
             why="every user can read a unit",

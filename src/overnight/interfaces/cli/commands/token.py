@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import dataclasses
+import io
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from overnight.interfaces.cli import local_time, pool_options, session, terminal
+from overnight.interfaces.cli import files, local_time, pool_options, session, terminal
 from overnight.model import times
 
 if TYPE_CHECKING:
@@ -40,29 +42,33 @@ def create(
     assistant: bool = session.flag("People confirm what it asks for, where that is destructive or costly."),
     expires: str = session.option("", "Lifetime. Default: 90d, of an agent's token 1d.", "DURATION"),
     why: str = session.option("", WHY, "TEXT"),
+    file: files.FileOption = None,
 ) -> None:  # fmt: skip
-    """Create a token and print it once.
+    """Create a token and print it once, or write it to a file that only its owner may read.
 
-    It is written to the database directly: no server has to run. A token of the role agent enrols one host, once.
+    The database is written to the database directly: no server has to run. A token of the role agent enrols one host, once.
     """
     from overnight.app import tokens
     from overnight.model.control_plane import Role
 
-    token = tokens.create(
-        tokens.open_tokens(where),
-        Role(role),
-        by=tokens.local_user(),
-        name=name,
-        host=host,
-        assistant=assistant,
-        seconds=times.parse_duration(expires) if expires else None,
-        why=why,
-    )
+    seconds = times.parse_duration(expires) if expires else None
+    store, by = tokens.open_tokens(where), tokens.local_user()
+    created: list[Token] = []
+
+    def write(out: BinaryIO) -> None:  # with -o only where the file could be opened
+        created.append(tokens.create(store, Role(role), by=by, name=name, host=host, assistant=assistant, seconds=seconds, why=why))  # fmt: skip
+        out.write(f"{created[0].text}\n".encode())
+
+    if file is None:
+        write(io.BytesIO())
+    else:
+        files.deliver(write, file)
+    token = dataclasses.replace(created[0], text="" if file else created[0].text)
     if not current.printed_json(tokens.document(token)):
         until = local_time.format_instant(token.expires_us)
         note = f"token {token.id} for {token.name}: {_kind(token)}, until {until}; it is not shown again"
         terminal.print_line(current.notes(), note)
-        terminal.echo(token.text)
+        terminal.echo(token.text, nl=bool(token.text))
 
 
 def _kind(token: Token) -> str:
