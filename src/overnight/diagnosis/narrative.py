@@ -203,7 +203,7 @@ def _proof(chain: Chain, known: knowledge.Knowledge) -> str:
 def _describe_event(end: Finding, event: Event | None) -> str:
     names = remedies.values(end)
     place = remedies.fill("[{interface}][ queue {queue}][, core {core}]", names).strip(" ,")
-    instant = times.format_instant(end.window.begin_us).replace("T", " ").replace("Z", " UTC")
+    instant = times.format_instant(end.window.begin_us)
     later = event.fields.get("uncertain_seconds") if event else None
     if isinstance(later, int | float):  # a host that died lived on after its last reading
         instant += f", or up to {times.format_duration(later)} later"

@@ -10,7 +10,7 @@ from xml.sax import saxutils
 
 from overnight.model import colours, times
 from overnight.model.flame import Folded, FrameKind
-from overnight.reports.pictures import boxes, layout
+from overnight.reports.pictures import boxes
 
 WIDTH, MARGIN, ROW = boxes.WIDTH, boxes.MARGIN, boxes.ROW
 TOP, LINE_HEIGHT = 34, 16
@@ -78,7 +78,7 @@ def _head(folded: Folded, height: int) -> str:
     if folded.begin_ns:
         seconds = max(0, folded.end_ns - folded.begin_ns) / 1e9
         length = times.format_duration(seconds, exact=True)
-        facts.insert(1, f"{layout.clock(folded.begin_ns // 1000)} UTC, {length}")
+        facts.insert(1, f"{times.format_instant(folded.begin_ns // 1000)}, {length}")
     if folded.event:
         rate = f" at {folded.frequency:,} Hz" if folded.frequency else ""
         facts.append(folded.event + rate)

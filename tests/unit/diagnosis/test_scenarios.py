@@ -64,7 +64,7 @@ def test_a_generic_chain_names_only_the_culprit() -> None:
 def test_the_summary_names_process_place_time_cause_and_fix() -> None:
     summary = decide(findings.reference()).summary
     for part in (
-        "2026-11-15 03:14:07", "net.driver_reset", "gpu-17", "core 39", "eth0 queue 5", "kubelet",
+        "2026-11-15T03:14:07", "net.driver_reset", "gpu-17", "core 39", "eth0 queue 5", "kubelet",
         "ecs.service", "330 times an hour", "68,440", "mem_cgroup_nr_lru_pages", "Disable and mask",
     ):  # fmt: skip
         assert part in summary

@@ -188,10 +188,10 @@ def test_a_heatmap_without_stacks_shows_the_cpu_time(show, tmp_path) -> None:
     lines = show("heatmap --core 38,39 -b 36s -e 49s").splitlines()
     assert lines[1] == "  38  " + "▁" * 14
     assert lines[2] == "  39  " + "▁" * 3 + "█" * 6 + "▁" * 5
-    assert lines[4] == "busy time; a column shows 1 s; █ is 100 %"
+    assert lines[3:6:2] == ["           ╵06:51:40", "busy time; a column shows 1 s; █ is 100 %"]
     note = "note: no stacks were recorded in this window; this is the CPU time of each core (`overnight "
-    assert (lines[6], lines[7].startswith(note)) == ("recorded 14 s of 14 s", True)
-    assert lines[7].endswith(" cpu`)")
+    assert (lines[7], lines[8].startswith(note)) == ("recorded 14 s of 14 s", True)
+    assert lines[8].endswith(" cpu`)")
     found = document(show("heatmap -O json"))
     assert (found["source"], len(found["rows"]), found["full"]) == ("signals", CORES, 100)
     column = [values[39] for values in found["values"]]

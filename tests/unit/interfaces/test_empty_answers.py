@@ -120,7 +120,7 @@ def test_a_heatmap_in_the_terminal_distinguishes_idle_from_not_recorded(
     rows = capsys.readouterr().out.splitlines()
     assert rows[1] == "   1  " + " " * 30 + "░" * 30 + " " * 30
     assert set(rows[0][6:26]) == {"▁"}
-    assert rows[3].endswith("█ is 100 samples, blank none, ░ not recorded")
+    assert rows[4].endswith("█ is 100 samples, blank none, ░ not recorded")
     assert cli.main(["--home", str(home), "heatmap", "--by", "offset", "--rows", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[0][6:].count("░") == 30
     assert cli.main(["--home", str(home), "heatmap", "-e", "30s"]) == 0

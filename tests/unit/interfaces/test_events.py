@@ -142,7 +142,7 @@ def test_a_line_has_short_id_severity_process_and_duration(tmp_path, capsys) -> 
     assert text.split()[:2] == ["id", "time"]
     words = line_of(text, "core_pinned").split()
     assert words[0] == "1a2b3c4d"
-    assert words[3:] == ["critical", "cpu.core_pinned", "39", "12", "s", "cedar-meter"]
+    assert words[2:] == ["critical", "cpu.core_pinned", "39", "12", "s", "cedar-meter"]
     assert f"overnight --home {tmp_path} diagnose ID" in text
 
 

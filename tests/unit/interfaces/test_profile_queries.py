@@ -14,6 +14,7 @@ import typer.main
 from overnight.app import windows
 from overnight.interfaces import cli
 from overnight.interfaces.cli import formats
+from overnight.model import times
 from overnight.model.selection import Selection
 
 QUERIES = ("heatmap", "flame", "diff", "top")
@@ -184,3 +185,27 @@ def test_a_page_of_an_unknown_table_is_refused(
 ) -> None:
     assert cli.main(["--home", str(home), "top", "everything", "-O", "html"]) == 2
     assert "'everything' is not a kind" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["top"], ["flame"]])
+def test_a_ranking_shows_its_window(
+    home: pathlib.Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = NIGHT // 1000 + 5_000_000
+    begin = times.format_instant(first)
+    assert cli.main(["--home", str(home), *words, "-b", begin, "-e", "+10s"]) == 0
+    window = f"{begin} … {times.format_instant(first + 10_000_000)}"
+    assert window in capsys.readouterr().out
+
+
+def test_the_time_line_of_a_heatmap_has_ticks(
+    home: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert cli.main(["--home", str(home), "heatmap"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    [axis] = [line for line in lines if "╵" in line]
+    for at in [n for n, character in enumerate(axis) if character == "╵"]:
+        second = times.format_instant(NIGHT // 1000 + (at - 6) * 1_000_000)
+        assert axis[at + 1 : at + 9] == second[11:19], "a tick stands at its column"
+    assert axis.count("╵") >= 2

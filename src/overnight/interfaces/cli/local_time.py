@@ -35,7 +35,7 @@ def cell(us: int) -> str:
 
 def short(us: int) -> str:
     """Format a time to the second, for a table with a `heading`."""
-    return cell(us)[:19].replace("T", " ")
+    return cell(us)[:19]
 
 
 def format_instant(us: int) -> str:

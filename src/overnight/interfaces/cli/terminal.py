@@ -23,6 +23,25 @@ if TYPE_CHECKING:
 BLOCKS = " ▁▂▃▄▅▆▇█"
 NOT_RECORDED = "░"
 SATURATED = 0.95
+TICKS = (
+    1,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10800,
+    21600,
+    43200,
+    86400,
+)  # s
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -118,6 +137,9 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
     if not names:
         print_coverage(cells.coverage, console)
         return
+    print_line(
+        console, " " * (label + 2) + ticks(cells.begin_us, each * cells.step_us, len(head)), "dim"
+    )
     first = local_time.format_instant(cells.begin_us)
     last = local_time.cell(cells.begin_us + columns * cells.step_us)
     console.print(f"[dim]{' ' * (label + 2)}{first} … {last}[/]")
@@ -133,6 +155,30 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
     for instant, text in sorted(marks.items()):
         print_line(console, f"▼ {local_time.cell(instant)}  {text}", "magenta")
     print_coverage(cells.coverage, console)
+
+
+def ticks(begin_us: int, column_us: int, columns: int) -> str:
+    """Return a line with round times at their columns.
+
+    >>> ticks(1_794_712_447_000_000, 1_000_000, 32)
+    '   ╵03:14:10 ╵03:14:20 ╵03:14:30'
+    """
+    step = (
+        next((s for s in TICKS if s * times.SECOND_US >= 10 * column_us), TICKS[-1])
+        * times.SECOND_US
+    )
+    line = [" "] * columns
+    for us in range(-(-begin_us // step) * step, begin_us + columns * column_us, step):
+        at = (us - begin_us) // column_us
+        if at + 9 <= columns:
+            line[at : at + 9] = "╵" + local_time.cell(us)[11:19]
+    return "".join(line).rstrip()
+
+
+def print_window(coverage: Coverage, console: rich.console.Console) -> None:
+    """Print from when to when an answer is."""
+    begin, end = map(local_time.cell, (coverage.window.begin_us, coverage.window.end_us))
+    print_line(console, f"{', '.join(coverage.hosts)}  {begin} … {end}", "dim")
 
 
 def coverage_lines(coverage: Coverage) -> list[str]:

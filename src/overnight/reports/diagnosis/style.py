@@ -45,6 +45,11 @@ COPY_SCRIPT = """for (const button of document.querySelectorAll("button.copy")) 
     setTimeout(() => { button.textContent = "copy"; }, 2000);
   });
 }
+// A narrow screen shows a part of a timeline: the event, not the begin.
+for (const figure of document.querySelectorAll("figure.scroll")) {
+  const event = figure.querySelector(".hot, .mark.critical");
+  if (event) figure.scrollLeft = event.getBoundingClientRect().left - figure.getBoundingClientRect().left - 24;
+}
 // Paper has no folds.
 addEventListener("beforeprint", () => {
   for (const folded of document.querySelectorAll("details")) folded.open = true;
@@ -96,6 +101,8 @@ figure{margin:.6rem 0}
 svg{display:block;max-width:100%;height:auto}
 .scroll{overflow-x:auto}
 dl.plain{display:grid;grid-template-columns:minmax(0,max-content) minmax(0,1fr);gap:2px 16px;margin:.3rem 0}dl.plain dt{color:var(--soft);max-width:24ch;overflow-wrap:anywhere}
+@media (max-width:640px){table.stacked thead{display:none}table.stacked tr{display:block;border-bottom:1px solid var(--line);padding:.4rem 0}
+table.stacked td{display:inline;border:0;padding:0 .5rem 0 0}table.stacked td:last-child{display:block}}
 @media (max-width:640px){dl.plain,dl.form{grid-template-columns:minmax(0,1fr)}dl.form dd{margin:0 0 .4rem}}
 dl.plain dd{margin:0}
 #said{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}

@@ -11,6 +11,7 @@ import rich.containers
 import rich.table
 import rich.text
 
+from overnight.model import times
 from overnight.model.finding import Status
 from overnight.model.suspect import SuspectOutcome
 from overnight.model.times import HOUR_US, SECOND_US
@@ -191,7 +192,7 @@ def _link(link: Link) -> rich.text.Text:
 def _when(step: Finding) -> str:
     begin, end = step.window.begin_us, step.window.end_us
     if end - begin >= HOUR_US:
-        return f"since {wording.clock(begin, '%Y-%m-%d %H:%M')}"
+        return f"since {times.format_instant(begin)}"
     length = wording.format_length((end - begin) / SECOND_US)
     return wording.clock(begin, "%H:%M:%S") + (f", {length}" if length else "")
 

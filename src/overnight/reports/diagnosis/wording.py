@@ -95,7 +95,7 @@ def title(verdict: Verdict, known: knowledge.Knowledge) -> str:
         return "Diagnosis without an event"
     where = f" on {clean(verdict.event.host, 80)}" if verdict.event.host else ""
     kind = clean(known.title(verdict.event.kind))
-    return f"{kind}{where}, {clock(verdict.event.time_us)} UTC"
+    return f"{kind}{where}, {times.format_instant(verdict.event.time_us)}"
 
 
 def format_window(begin_us: int, end_us: int) -> str:

@@ -9,9 +9,9 @@ import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
+from overnight.model import times
 from overnight.model.investigation import Outcome
 from overnight.reports.diagnosis import html
-from overnight.reports.diagnosis import wording as texts
 from overnight.reports.investigation import pictures, sections, wording
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def write(report: investigation.Report, file: BinaryIO) -> None:
 
 
 def _list_facts(run: Investigation) -> Iterator[tuple[str, str]]:
-    yield "started", f"{texts.clock(run.made_us)} UTC"
+    yield "started", times.format_instant(run.made_us)
     if run.owner:
         yield "by", run.owner
     yield "hosts", f"{run.plan.hosts.provider} {run.plan.hosts.where}"

@@ -115,7 +115,7 @@ def _head_lines(result: heatmap.Heatmap, filters: str, width: int) -> list[str]:
     end = result.begin_us + len(result.values) * result.step_us
     facts = [
         ", ".join(covered.hosts),
-        f"{layout.clock(result.begin_us)} to {layout.clock(end)} UTC",
+        f"{times.format_instant(result.begin_us)} to {times.format_instant(end)}",
     ]
     if result.source == "stacks":
         facts += [f"{covered.samples:,} {result.mode} samples", f"{covered.lost:,} lost"]
@@ -315,7 +315,7 @@ def _marks(seen: list[Event], plot: layout.Plot, width: int) -> Iterator[str]:
             f"{layout.symbol(mark)} {svg.fit(name, 40)} {layout.clock(mark.time_us, '%H:%M:%S')}"
         )
         long = len(label) * svg.SANS
-        left = min(x - 5, width - 8 - long)
+        left = max(plot.left + 2, min(x - 5, width - 8 - long))  # right of the name of the axis
         lane = layout.find_lane(lanes, left, long)
         y = plot.top - 6 - LANE * max(0, lane)
         text = ""

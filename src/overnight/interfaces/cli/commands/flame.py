@@ -76,4 +76,5 @@ def _show(graph: graphs.FlameGraph, current: session.Session) -> None:
     if graph.coverage.samples:
         user, kernel = (colours.TERMINAL[kind] for kind in (FrameKind.USER, FrameKind.KERNEL))
         console.print(f"[dim]percent of samples;[/] [{user}]user[/], [{kernel}]kernel[/]")
+    terminal.print_window(graph.coverage, console)
     terminal.print_coverage(graph.coverage, console)

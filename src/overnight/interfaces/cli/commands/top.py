@@ -77,6 +77,7 @@ def _show(result: ranking.Top, current: session.Session) -> None:
         terminal.echo("\n" + _who(result), keep="\n")
     if result.others:
         console.print(f"[dim]and {result.others} more (--limit)[/]")
+    terminal.print_window(result.coverage, console)
     terminal.print_coverage(result.coverage, console)
 
 
