@@ -110,7 +110,8 @@ class Truth:
     def _write(self) -> None:
         number, wanted = 0, self.mark.encode()
         with contextlib.closing(kmsg.KernelLog.open()) as log:
-            while not self._done.wait(self._chance.uniform(0.05, 0.5)):
+            # Fewer than 300 lines a minute, the most new events of ten kinds that the recorder takes.
+            while not self._done.wait(self._chance.uniform(0.1, 1.0)):
                 for _ in range(self._chance.choice((1, 1, 1, 4))):
                     kernellines.write(self.mark, [number])
                     number += 1
@@ -230,6 +231,7 @@ def find_wrong_lines(truth: Truth, stored: dict[str, Event]) -> dict[int, int]:
 def check(truth: Truth, processes: Processes) -> None:
     """Compare what was written with what host and server store, once everything has arrived."""
     wait_until(lambda: not find_wrong_lines(truth, read_events(truth.home)))
+    assert processes.recorder.poll() is processes.uplink.child.poll() is processes.server.process.poll() is None  # fmt: skip
     assert find_wrong_lines(truth, read_events(truth.home)) == {}
     with contextlib.closing(Stored(processes.server_home)) as stored:
 

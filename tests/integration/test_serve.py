@@ -352,6 +352,46 @@ def member_processes(home: pathlib.Path) -> list[int]:
     return pids
 
 
+def test_following_events_survives_a_restart_of_the_server(tmp_path: pathlib.Path) -> None:
+    with serverprocesses.running(tmp_path) as server:
+        agent, viewer = serverprocesses.enrolled(server, "db-7"), server.create_token("viewer")
+        listen = server.url.removeprefix("http://")
+        command = [*serverprocesses.OVERNIGHT, "events", "--follow", "--server", server.url]
+        follower = subprocess.Popen(
+            command, env=os.environ | {"OVERNIGHT_TOKEN": viewer},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert follower.stdout is not None
+        assert follower.stderr is not None
+        stop, number = threading.Event(), 0
+
+        def send() -> None:
+            nonlocal number
+            number += 1
+            report(agent, events=[serverworld.event(number, now_us() + 1)])
+
+        def send_until_seen() -> None:
+            while not stop.wait(0.5):  # it begins to follow some time
+                send()
+
+        sender = threading.Thread(target=send_until_seen)
+        sender.start()
+        assert "db-7" in follower.stdout.readline()
+        stop.set()
+        sender.join()
+        server.stop(signal.SIGKILL)
+        assert "trying again" in follower.stderr.readline()
+    with serverprocesses.running(tmp_path, "--listen", listen) as server:
+        agent = serverprocesses.Client(server.url, agent.credential)
+        send()
+        line = ""
+        while f"{number:08x}" not in line:
+            line = follower.stdout.readline()
+            assert line
+        follower.send_signal(signal.SIGINT)
+        follower.communicate(timeout=60)
+
+
 def test_a_server_maintains_pools_and_answers_their_members(tmp_path: pathlib.Path) -> None:
     try:
         with serverprocesses.running(tmp_path) as server:

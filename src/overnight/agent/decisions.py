@@ -11,6 +11,7 @@ import enum
 from overnight.sources import perf
 
 CLOCK_STEP_NS = 50_000_000
+LEAST_SEGMENT_SECONDS = 5.0  # each begins with all processes, 0.1 s of CPU time with its ingest
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
 HEALTHY_SECONDS = 60.0
 # Recording resumes only with a quarter more room than the floor, or it would flap.
@@ -52,6 +53,7 @@ class Observation:
     clock: perf.Clock
     free_bytes: int
     failed: str = ""
+    is_wanted: bool = False  # somebody waits for the segment that is being written
 
 
 class Command(enum.Enum):
@@ -99,7 +101,8 @@ def decide(state: State, seen: Observation, policy: Policy) -> tuple[State, tupl
         if seen.free_bytes < policy.floor_bytes:
             state, gap = _open_gap(state, Mode.PAUSED, seen.clock.wall_ns, NO_ROOM)
             return state, (*actions, Command.STOP, gap)
-        if stepped or seen.now - state.segment_began >= policy.segment_seconds:
+        least = LEAST_SEGMENT_SECONDS if seen.is_wanted else policy.segment_seconds
+        if stepped or seen.now - state.segment_began >= min(least, policy.segment_seconds):
             actions.append(Command.SWITCH)
             state = dataclasses.replace(state, segment_began=seen.now)
         return state, tuple(actions)

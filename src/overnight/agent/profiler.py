@@ -224,11 +224,14 @@ class Recording:
             self._trim_at = now + TRIM_SECONDS
             free = self._store.free_bytes()
         self._store.journal.flush()
-        seen = decisions.Observation(now, clock, free, failed)
+        wanted = self._options.spool / spool.WANTED
+        seen = decisions.Observation(now, clock, free, failed, wanted.exists())
         state, actions = decisions.decide(state, seen, self._policy)
         for action in actions:
             match action:
                 case decisions.Command.SWITCH:
+                    with contextlib.suppress(OSError):
+                        wanted.unlink(missing_ok=True)
                     self._recorder.switch()
                 case decisions.Command.STOP:
                     self._keep(self._recorder.stop())

@@ -6,6 +6,7 @@ may exceed its budget, and reports it, rather than lose what an event pinned.
     FOLDER/<host>-<start>-<boot>.perf.data   finished segments
     FOLDER/*.writing, current.json           the segment being written
     FOLDER/pins/<id>.json                    pinned windows: begin, end, why
+    FOLDER/wanted                            the segment being written is to end: somebody waits for it
     FOLDER/gaps.jsonl                        times without samples, and why
 """
 
@@ -26,6 +27,7 @@ from overnight.store.ring import journal
 
 # A segment's name is cut to the millisecond, and its last write may be a buffer late.
 SLACK_NS = 2 * SECOND_NS
+WANTED = "wanted"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +77,11 @@ class Journal:
             if isinstance(begin, int) and isinstance(end, int):
                 gaps[begin, str(why)] = perf.Gap(begin, end, str(why))
         return tuple(sorted(gaps.values(), key=lambda gap: gap.begin_ns))
+
+
+def want_segment(folder: pathlib.Path) -> None:
+    """Have a recorder finish the segment that it writes."""
+    files.write(folder / WANTED, b"")
 
 
 class Spool:

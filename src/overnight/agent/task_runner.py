@@ -318,7 +318,8 @@ class TaskRunner:
         if any(name.startswith("window ") for name in self._jobs.running):
             return
         now_us = time.time_ns() // 1000
-        for path in sorted(self._windows.glob("*" + windows.REQUEST)):
+        paths = self._windows.glob("*" + windows.REQUEST)
+        for path in sorted(paths, key=lambda path: (windows.FIRST not in path.suffixes, path.name)):
             request = tasks.read_json(path) or {}
             due_us, name = int(request.get("due_us", 0)), path.name.removesuffix(windows.REQUEST)
             retry_at, tries = self._retry_at.get(name, (0.0, 0))
@@ -327,7 +328,9 @@ class TaskRunner:
                 continue
             self._make_room()
             self._retry_at[name] = (now + RETRY_SECONDS, tries + 1)
-            argv = self._bundle(name, checked_json.Object({"event": name}, "request"))
+            argv = self._bundle(
+                name, checked_json.Object({"event": request.get("event", name)}, "request")
+            )
             end, log = functools.partial(self._end_window, name), self._folder / "window.log"
             self._jobs.start(f"window {name}", argv, 3600, log, end)
             return

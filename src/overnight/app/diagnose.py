@@ -7,14 +7,17 @@ import dataclasses
 import functools
 import importlib
 import pathlib
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from overnight import app, detectors, errors
+from overnight.agent.uplink import windows as uploads
 from overnight.app import added_events, bundles, events, report_material, spool_ingest, spool_paths
 from overnight.detectors import fleet
 from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
+from overnight.model import times
 from overnight.model.finding import Answer, Status
 from overnight.model.severity import Severity
 from overnight.model.text import plural
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 LAST = events.LAST
 INCIDENT_US = 30 * SECOND_US
+# A whole window is bundled and uploaded within half a minute after its end; after five minutes it is not coming.
+ARRIVAL_US, REST_US = 30 * SECOND_US, 300 * SECOND_US
 FLEET_HOSTS = 3  # fewer are not a fleet
 REPORTED = "incident.reported"  # the kind of an incident that no rule and no watch saw
 FLEET = "fleet"  # the detector named where a server does not answer for its fleet
@@ -62,6 +67,7 @@ class Request:
     reported: Reported | None = None  # instead of a stored event
     ask_fleet: AskFleet | None = None  # None: the hosts of the data home are the fleet
     within: Window | None = None  # what was recorded before and after is not evidence
+    until_us: int = 0  # where the window ends that a host has uploaded; 0: unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +92,7 @@ class Diagnosis:
 def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosis:
     """Diagnose one event; `on_answer` gets the answer of each detector as it comes."""
     known = knowledge.read_knowledge(request.knowledge)
-    with _evidence(request) as (home, event_id):
+    with _evidence(request) as (home, event_id, until_us):
         if request.reported is None:
             event = choose_event(home, event_id, request.host)
         else:
@@ -95,19 +101,35 @@ def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosi
             home, event, known=known, ask_fleet=request.ask_fleet, within=request.within,
             on_answer=on_answer,
         )  # fmt: skip
+        if event is not None and until_us and (note := _describe_rest(event, until_us)):
+            found = dataclasses.replace(verdict[0], notes=(note, *verdict[0].notes))
+            verdict = (found, verdict[1])
         return add_material(*verdict, known)
 
 
+def _describe_rest(event: Event, until_us: int) -> str:
+    """Return what a first window lacks and when it comes; '' for a whole one, and if the rest never came."""
+    whole_us, now_us = uploads.find_whole_end(event.time_us, event.until_us), time.time_ns() // 1000
+    if until_us >= whole_us or now_us > whole_us + REST_US:
+        return ""
+    after = times.format_duration(max(0, until_us - event.time_us) / SECOND_US)
+    at = times.format_instant(whole_us + ARRIVAL_US)
+    return (
+        f"provisional: {event.host} has uploaded its recording until {after} after the event; the rest of the window, until "
+        f"{times.format_instant(whole_us)}, follows at about {at}: diagnose the event again then"
+    )
+
+
 @contextlib.contextmanager
-def _evidence(request: Request) -> Iterator[tuple[pathlib.Path, str]]:
-    """Yield the data home to read and the event to diagnose."""
+def _evidence(request: Request) -> Iterator[tuple[pathlib.Path, str, int]]:
+    """Yield the data home to read, the event to diagnose, and the end of its window, if it is one."""
     if request.bundle is None:
-        yield request.home, request.event_id
+        yield request.home, request.event_id, request.until_us
         return
     with bundles.open_temporarily(request.bundle) as opened:
         assert opened.home is not None
         of_bundle = request.event_id == LAST and opened.header.event
-        yield opened.home, of_bundle or request.event_id
+        yield opened.home, of_bundle or request.event_id, opened.header.end_us
 
 
 def choose_event(home: pathlib.Path, event_id: str = LAST, host: str = "") -> Event | None:

@@ -236,6 +236,15 @@ def _record_stacks(
         options.home, options.budget_bytes, options.keep_seconds, ingest_problems
     ) as ingest:
         monitor.children.append(ingest)
+        segments = 0
+
+        def show(status: profiler.Status) -> None:
+            nonlocal segments
+            if status.segments != segments:
+                segments = status.segments
+                ingest.wake()
+            monitor.show(status)
+
         summary = profiler.run(
             profiler.ProfilerOptions(
                 spool=folder,
@@ -249,7 +258,7 @@ def _record_stacks(
                 helpers=(ingest.process.pid,),
             ),
             stop,
-            monitor.show,
+            show,
         )
     cost = Cost(
         cpu_percent=round(100 * summary.cpu_seconds / max(summary.seconds, 1e-9), 2),

@@ -52,6 +52,12 @@ class Child:
             self.failure = self.explain(self.process.communicate()[1])
         return self.failure
 
+    def wake(self) -> None:
+        """Have ingest look for segments now."""
+        with contextlib.suppress(OSError):
+            if self.process.stdin is not None:
+                os.write(self.process.stdin.fileno(), b"\n")
+
     def explain(self, log: str) -> str:
         """Return how the process ended, and the last line that it printed, which names an exception."""
         code = self.process.returncode

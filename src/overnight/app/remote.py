@@ -26,6 +26,7 @@ from overnight.model.control_plane import EventFilter, TaskRow, WindowRow
 from overnight.model.emptiness import Empty, Reason
 from overnight.model.event import Event
 from overnight.model.selection import Window
+from overnight.model.severity import Severity
 from overnight.model.text import plural
 from overnight.model.uplink import TaskState
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from overnight.app import questions, remote_operations, server_settings
 
 POLL_SECONDS, FOLLOW_SECONDS = 1.0, 1.0
+# A host offers the first window of an event within this time, if at all, and uploads it within the other.
+FIRST_US, OFFERED_US = 15 * times.SECOND_US, 60 * times.SECOND_US
 STALLED_SECONDS = 600.0  # an agent reports every 30 s, and uploads slowly
 MAX_NAMED = 5
 # Where to look for the last serious event: most asked for are of this hour or day.
@@ -124,10 +127,27 @@ class Server:
         return events.Listing(window.begin_us, window.end_us, hosts, tuple(found), (), (), empty)
 
     def follow(
-        self, request: events.Request, stop: threading.Event
+        self,
+        request: events.Request,
+        stop: threading.Event,
+        on_away: Callable[[errors.CannotError], None] = lambda _: None,
     ) -> Iterator[tuple[Event, Event | None]]:
-        """Yield each event until `stop` is set, and again when it changes, with what it was before."""
-        read = functools.partial(self._read_events, request)
+        """Yield each event until `stop` is set, and again when it changes, with what it was before.
+
+        A server that answered once may be away for a while; `on_away` is called with each failure.
+        """
+        known: list[Event] | None = None
+
+        def read(window: Window) -> list[Event]:
+            nonlocal known
+            try:
+                known = self._read_events(request, window)
+            except (http_client.ServerAwayError, http_client.RefusedError) as error:
+                if known is None or getattr(error, "status", 503) < 500:
+                    raise
+                on_away(error)  # it restarts: what happened meanwhile is read afterwards
+            return known
+
         return events.poll(read, stop, FOLLOW_SECONDS)
 
     def _read_events(self, request: events.Request, window: Window) -> list[Event]:
@@ -193,6 +213,7 @@ class Server:
             event = self._find_last(hosts) if is_last else self.find_event(event_id, hosts)
             host, body = event.host, {"event": event.id}
             found = windows.Evidence(pathlib.Path(), event_id=event.id)
+            self._await_first(event, progress)
         else:
             host = only_host(hosts)
             window = self._choose_window(host, begin, end, at)
@@ -208,7 +229,18 @@ class Server:
                         f"the window of {host} holds evidence of {opened.header.host}"
                     )
                 assert opened.home is not None
-                yield dataclasses.replace(found, home=opened.home)
+                yield dataclasses.replace(found, home=opened.home, until_us=opened.header.end_us)
+
+    def _await_first(self, event: Event, progress: Progress) -> None:
+        """Wait for the first window of a new event, which its host uploads unasked; longer once it is offered."""
+        if event.severity == Severity.INFO:
+            return
+        while 0 <= (age_us := time.time_ns() // 1000 - event.time_us) < OFFERED_US:
+            rows = [*self._api.pages(WindowRow, "hosts", event.host, "windows", event=event.id)]
+            if any(row.is_held for row in rows) or (not rows and age_us > FIRST_US):
+                return
+            progress(f"waiting for {event.host} to upload the first window of the event", 0.0)
+            time.sleep(POLL_SECONDS)
 
     def _choose_window(self, host: str, begin: str, end: str, at: str) -> Window:
         if at:

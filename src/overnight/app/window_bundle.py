@@ -2,7 +2,8 @@
 
     python -m overnight.app.window_bundle HOME HOST NAME --event ID | --window BEGIN_US END_US
 
-Waits until the stacks of the window are stored, then writes HOME/uplink/windows/NAME.overnight and NAME.json.
+Waits until the stacks of the window are stored, as far as it has passed, then writes HOME/uplink/windows/NAME.overnight and
+NAME.json.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from overnight.model.times import SECOND_NS, SECOND_US
 from overnight.sources import perf
 
 REQUESTED = "window.requested"  # the kind of the event that a window without one is named after
-WAIT_SECONDS, POLL_SECONDS = 600.0, 5.0  # for a segment of two minutes, and its ingest
+WAIT_SECONDS, POLL_SECONDS = 600.0, 0.5  # for the segment that is being written, and its ingest
 
 
 def make(
@@ -36,7 +37,10 @@ def make(
     folder = home / "uplink" / "windows"
     files.make_folder(folder)
     chosen, begin_us, end_us = _find_window(home, host, event, *window)
+    end_us = min(end_us, time.time_ns() // 1000)
     deadline = time.monotonic() + WAIT_SECONDS
+    if is_pending(home, end_us):
+        spool.want_segment(spool_paths.spool_folder(home))
     while is_pending(home, end_us) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     from overnight.app import bundles  # after the wait: numpy and DuckDB take 60 MB
@@ -45,6 +49,9 @@ def make(
     before_s, after_s = bundles.BEFORE_S, bundles.AFTER_S
     if not event:
         before_s, after_s = 0.0, (end_us - begin_us) / SECOND_US
+    else:
+        whole_end_us = windows.find_whole_end(chosen.time_us, chosen.until_us)
+        after_s = max(0.0, after_s - (whole_end_us - end_us) / SECOND_US)
     try:
         bundle = bundles.create(home, chosen, part, before_s=before_s, after_s=after_s)
         with part.open("rb") as written:
@@ -65,8 +72,11 @@ def _find_window(
         event = Event(begin_us, REQUESTED, host=host, severity="info", id=name)
         return event, begin_us, end_us
     event = events.find_event(home, event_id, (host,))
-    until_us = max(event.time_us, min(event.until_us, event.time_us + windows.MAX_EVENT_US))
-    return event, event.time_us - windows.BEFORE_US, until_us + windows.AFTER_US
+    return (
+        event,
+        event.time_us - windows.BEFORE_US,
+        windows.find_whole_end(event.time_us, event.until_us),
+    )
 
 
 def is_pending(home: pathlib.Path, end_us: int) -> bool:

@@ -59,6 +59,8 @@ class Query:
 class Evidence:
     """The data home that holds the evidence of an event or a window: a user's own, or an opened bundle.
 
+    `until_us`: the end of a bundle's window; 0: unknown.
+
     Times are as users write them; those of a bundle are absolute, because its recording begins elsewhere.
     """
 
@@ -67,6 +69,7 @@ class Evidence:
     begin: str = ""
     end: str = ""
     at: str = ""  # of an incident that is not an event
+    until_us: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,6 +45,14 @@ def test_a_segment_ends_when_it_is_due_and_only_once():
     assert kinds(decisions.decide(state, poll(240), POLICY)[1]) == ["SWITCH"]
 
 
+@pytest.mark.parametrize(("age", "switches"), [(4.9, False), (5.0, True)])
+def test_a_segment_that_somebody_waits_for_ends_early(age, switches):
+    seen = dataclasses.replace(poll(age), is_wanted=True)
+    assert kinds(decisions.decide(recording(), seen, POLICY)[1]) == ["SWITCH"] * switches
+    short = decisions.Policy(segment_seconds=2, floor_bytes=1000)
+    assert kinds(decisions.decide(recording(), seen, short)[1]) == ["SWITCH"]
+
+
 @pytest.mark.parametrize("step", [3600.0, -3600.0, 0.051, -0.051])
 def test_a_clock_step_is_noted_and_begins_a_segment(step):
     state, actions = decisions.decide(recording(), poll(5, step=step), POLICY)

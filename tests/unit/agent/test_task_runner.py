@@ -323,6 +323,24 @@ def test_a_bundle_is_begun_when_it_is_due_and_tried_again(
     assert "no bundle of event b-1: exit code 3" in host.log[-1]
 
 
+def test_first_bundles_are_begun_before_whole_ones(
+    host: Host, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "uplink" / "windows"
+    for name in ("a-1", "z-1", "z-1.first"):
+        document = {"event": name.removesuffix(".first"), "due_us": 5}
+        (folder / f"{name}.request").write_text(json.dumps(document))
+    begun: list[tuple[str, ...]] = []
+
+    def command(name: str, given: checked_json.Object) -> tuple[str, ...]:
+        begun.append((name, given.text("event")))
+        return (sys.executable, "-c", "")
+
+    monkeypatch.setattr(host.runner, "_bundle", command)
+    host.until(lambda: not [*folder.glob("*.request")])
+    assert begun == [("z-1.first", "z-1"), ("a-1", "a-1"), ("z-1", "z-1")]
+
+
 def test_the_folder_of_bundles_is_bounded(host: Host, tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "uplink" / "windows"
     for n in range(5):

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import time
+import types
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +14,7 @@ import uplinks
 
 from overnight import errors
 from overnight.agent.uplink import windows
-from overnight.app import bundles, window_bundle
+from overnight.app import bundles, diagnose, window_bundle
 
 if TYPE_CHECKING:
     from overnight.store.bundle import header
@@ -85,6 +88,40 @@ def test_a_bundle_of_an_event_and_of_a_window(tmp_path: pathlib.Path) -> None:
         assert written.host == uplinks.HOST
         assert [(s.begin_us, s.end_us) for s in written.windows if s.host == uplinks.HOST] == [span]
     assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json", ".overnight", ".overnight"]  # fmt: skip
+
+
+def test_a_first_bundle_ends_now_and_its_verdict_is_provisional(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    ring = uplinks.LiveRing(home, time.time() - 70)
+    ring.seconds(60)
+    event = ring.event("a", severity="critical")
+    ring.seconds(9)
+    (home / "spool").mkdir()
+    (home / "spool/x.writing").touch()
+    monkeypatch.setattr(window_bundle, "WAIT_SECONDS", 0.0)
+    window_bundle.make(home, uplinks.HOST, "first", event=event.id)
+    assert (home / "spool/wanted").exists()  # the profiler finishes its segment
+    file = home / "uplink/windows/first.overnight"
+    offer = json.loads(file.with_suffix(".json").read_text())
+    assert event.time_us + 9 * 10**6 < offer["end_us"] <= time.time_ns() // 1000
+    assert read_header(file).end_us == pytest.approx(offer["end_us"], abs=2)
+    request = diagnose.Request(tmp_path, file)
+    note, *others = diagnose.diagnose(request).verdict.notes
+    assert note.startswith(f"provisional: {uplinks.HOST} has uploaded its recording until 1")
+    assert "follows at about" in note
+    assert not [other for other in others if "provisional" in other]
+    assert diagnose.diagnose(diagnose.Request(home, event_id=event.id)).verdict.notes == tuple(
+        others
+    )
+    # A long time later nothing follows any more; a whole window lacks nothing.
+    later = types.SimpleNamespace(time_ns=lambda: time.time_ns() + 430 * 10**9)
+    monkeypatch.setattr(diagnose, "time", later)
+    assert diagnose.diagnose(request).verdict.notes == tuple(others)
+    whole = dataclasses.replace(request, bundle=None, home=home, event_id=event.id, until_us=event.time_us + 120 * 10**6)  # fmt: skip
+    monkeypatch.setattr(diagnose, "time", time)
+    assert diagnose.diagnose(whole).verdict.notes == tuple(others)
 
 
 def test_an_event_that_is_gone_is_an_error(tmp_path: pathlib.Path) -> None:

@@ -1,6 +1,7 @@
 """The bundles of HOME/uplink/windows: asked for, offered, uploaded in pieces, forgotten.
 
-NAME.request     a bundle to make, by `task_runner`, at `due_us` or later
+NAME.request     a bundle to make of an event, by `task_runner`, at `due_us` or later; NAME is the id of the event, or
+                 that with `.first`: a first one, of what is recorded so far
 NAME.overnight   a bundle, and NAME.json: its event, digest, size and times
 NAME.done        it was uploaded: an event that goes on is not bundled again; has the digest, unless it was refused
 """
@@ -19,6 +20,12 @@ from overnight import http_client
 from overnight.model import files, protocol
 
 REQUEST, BUNDLE, OFFER, DONE = ".request", ".overnight", ".json", ".done"
+FIRST = ".first"
+FIRST_AGE_US = 60_000_000  # of its event, at most
+FIRST_US = {
+    "warning": 60_000_000,
+    "critical": 15_000_000,
+}  # between two of them: each takes seconds of CPU time
 MAX_DONE = 500
 MAX_OFFERS = 50  # of a report
 OFFER_SECONDS = 3600.0  # between two offers of the same bundle
@@ -33,6 +40,11 @@ DELAY_US = 60_000_000
 Offer = dict[str, Any]
 
 
+def find_whole_end(begin_us: int, until_us: int) -> int:
+    """Return when the whole window of an event ends."""
+    return max(begin_us, min(until_us, begin_us + MAX_EVENT_US)) + AFTER_US
+
+
 class Windows:
     """The uplink's side of the folder; `wanted` are digests that the server asked for."""
 
@@ -45,6 +57,7 @@ class Windows:
         self._stems: dict[str, str] = {}  # names of bundles, by digest
         self._names: set[str] = set()
         self._due_us: dict[str, int] = {}  # of requests that this process made
+        self._first_us: dict[str, int] = {}  # of the last one, by severity
         self._offered: dict[str, float] = {}
         self._offset: dict[str, int] = {}
         self._piece = LEAST_PIECE
@@ -54,22 +67,29 @@ class Windows:
     def request(self, event: dict[str, Any], now_us: int) -> None:
         """Ask for the bundle of an event that is at least a warning, when its time has passed."""
         name, begin_us = str(event["id"]), event.get("time_us")
-        if event.get("severity", "warning") == "info" or not protocol.ID.fullmatch(name):
+        severity = str(event.get("severity", "warning"))
+        if severity == "info" or not protocol.ID.fullmatch(name):
             return
         if not isinstance(begin_us, int) or not now_us - MAX_AGE_US < begin_us:
             return
         self.refresh()
-        until_us = max(begin_us, min(int(event.get("until_us") or 0), begin_us + MAX_EVENT_US))
-        due_us, path = until_us + AFTER_US, self._folder / (name + REQUEST)
+        due_us = find_whole_end(begin_us, int(event.get("until_us") or 0))
+        path = self._folder / (name + REQUEST)
         # The request of an event that goes on is put off, but not each time that it is emitted again.
         if name in self._names and not (
             due_us > self._due_us.get(name, due_us) + DELAY_US and path.exists()
         ):
             return
         with contextlib.suppress(OSError):  # a full disk: asked for when the event is sent again
+            is_new = name not in self._names and now_us - begin_us < FIRST_AGE_US
             files.write_atomically(path, json.dumps({"event": name, "due_us": due_us}))
             self._names.add(name)
             self._due_us[name] = due_us
+            since_us = now_us - self._first_us.get(severity, 0)
+            if is_new and not 0 <= since_us < FIRST_US.get(severity, FIRST_AGE_US):
+                self._first_us[severity] = now_us
+                first = {"event": name, "due_us": now_us}
+                files.write_atomically(self._folder / (name + FIRST + REQUEST), json.dumps(first))
 
     def refresh(self) -> None:
         """Read the folder, if it changed."""

@@ -170,18 +170,35 @@ class Session:
         with self.notes().status(f"asking {self.server.url} …"):
             return self.server.ask(question, request)
 
-    def evidence(self, *, hosts: Sequence[str] = (), **wanted: str) -> windows.Evidence:
+    def evidence(
+        self,
+        *,
+        event_id: str = "",
+        hosts: Sequence[str] = (),
+        begin: str = "",
+        end: str = "",
+        at: str = "",
+    ) -> windows.Evidence:
         """Return the data home with an event or a window; from a server it is temporary, until the command ends."""
         from overnight.app import windows
 
         if self.server is None:
-            return windows.Evidence(self.home, **wanted)
+            return windows.Evidence(self.home, event_id, begin, end, at)
+        from overnight.interfaces.cli import terminal
+
+        notes, shown = self.notes(), ""
         with self.progress("window", 1.0) as update:
 
             def show(step: str, share: float) -> None:
+                nonlocal shown
+                if step != shown and not notes.is_terminal:
+                    terminal.print_line(notes, step)
+                shown = step
                 update(share, step)
 
-            fetched = self.server.evidence(hosts=hosts, **wanted, progress=show)
+            fetched = self.server.evidence(
+                event_id=event_id, hosts=hosts, begin=begin, end=end, at=at, progress=show
+            )
             return self.opened.enter_context(fetched)
 
     def command(self, words: str) -> str:

@@ -57,6 +57,12 @@ class Header:
     members: int = 0
     manifest_sha256: str = ""
 
+    @property
+    def end_us(self) -> int:
+        """Return the end of the window around the event; 0 without one."""
+        own = (each for each in self.windows if each.host == self.host)
+        return max((each.end_us for each in own if each.begin_us <= self.time_us), default=0)
+
     def encode(self) -> bytes:
         """Return the text of bundle.json: the same header always gives the same bytes."""
         form = {"format": FORMAT, "version": VERSION, "needs": self.overnight}

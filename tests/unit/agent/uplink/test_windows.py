@@ -36,9 +36,40 @@ def test_every_warning_is_asked_for_once_and_in_time(tmp_path: pathlib.Path) -> 
         event("../../etc/passwd"),
     ):
         own.request(each, NOW_US)
-    assert names(tmp_path) == ["test.event-1.request", "test.event-2.request"]
-    due = [json.loads((tmp_path / name).read_text())["due_us"] - NOW_US for name in names(tmp_path)]
-    assert due == [120_000_000, 150_000_000]
+    due = {name: json.loads((tmp_path / name).read_text()) for name in names(tmp_path)}
+    assert {name: (each["event"], each["due_us"] - NOW_US) for name, each in due.items()} == {
+        "test.event-1.request": ("test.event-1", 120_000_000),
+        "test.event-1.first.request": ("test.event-1", 0),
+        "test.event-2.request": ("test.event-2", 150_000_000),
+        "test.event-2.first.request": ("test.event-2", 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("severity", "after_s", "age_s", "is_asked_for"),
+    [
+        ("critical", 14.9, 1, False),
+        ("critical", 15.0, 1, True),
+        ("warning", 59.9, 1, False),
+        ("warning", 60.0, 1, True),
+        ("critical", 15.0, 59.9, True),
+        ("critical", 15.0, 60.0, False),  # seen late: the whole one is soon there
+    ],
+)
+def test_first_bundles_are_few_and_of_new_events(
+    tmp_path: pathlib.Path, severity: str, after_s: float, age_s: float, *, is_asked_for: bool
+) -> None:
+    own = windows.Windows(tmp_path, 1e6)
+    own.request(event("a", severity=severity), NOW_US)
+    own.request(event("a", severity=severity, until_us=NOW_US + 60_000_000), NOW_US + 40_000_000)
+    now_us = NOW_US + round(after_s * 1e6)
+    own.request(event("b", severity=severity, time_us=now_us - round(age_s * 1e6)), now_us)
+    assert (tmp_path / "a.first.request").exists()
+    assert (tmp_path / "b.request").exists()
+    assert (tmp_path / "b.first.request").exists() == is_asked_for
+    (tmp_path / "a.first.request").rename(tmp_path / "a.first.done")
+    windows.Windows(tmp_path, 1e6).request(event("a", severity=severity), NOW_US + 1)
+    assert not (tmp_path / "a.first.request").exists()
 
 
 def test_an_event_that_goes_on_is_put_off_but_not_for_ever(tmp_path: pathlib.Path) -> None:

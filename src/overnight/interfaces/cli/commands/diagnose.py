@@ -94,6 +94,7 @@ def diagnose(
     request = diagnosis.Request(
         found.home, bundle, found.event_id or diagnosis.LAST, host, tuple(knowledge or ()),
         reported if at else None, current.server.ask_fleet if current.server else None,
+        until_us=found.until_us,
     )  # fmt: skip
     with current.notes().status("running detectors …") as status:
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import rich.console
 
+    from overnight import errors
     from overnight.app import events as stored
     from overnight.model.event import Event
 
@@ -78,6 +79,7 @@ def events(
 
 def _follow(request: stored.Request, current: session.Session) -> None:
     """Print a JSON line for every change, or a line for new events and new severities."""
+    import functools
     import json
     import sys
     import threading
@@ -88,7 +90,17 @@ def _follow(request: stored.Request, current: session.Session) -> None:
     stop = threading.Event()
     server = current.server
     with_host = server or len(stored.resolve_hosts(request.home, request.hosts)) > 1
-    follow = server.follow if server else stored.follow
+    away = ""
+
+    def report_away(error: errors.CannotError) -> None:
+        nonlocal away
+        if error.what != away:
+            terminal.print_line(
+                current.notes(), f"{error.what}: {error.why}; trying again", "yellow"
+            )
+        away = error.what
+
+    follow = functools.partial(server.follow, on_away=report_away) if server else stored.follow
     with stop_signals.stop_on_signals(stop):
         for event, before in follow(request, stop):
             if current.output is session.Output.JSON:
