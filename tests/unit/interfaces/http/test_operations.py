@@ -537,3 +537,33 @@ def test_a_held_window_is_used_only_if_it_covers_the_time(
     assert (inside.status_code, inside.json()) == (200, {"sha256": "a" * 64})
     longer = world.ask("POST", path, role="operator", json={"begin_us": 1000, "end_us": 2001})
     assert longer.status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("age_s", "end_s", "role", "status"),
+    [
+        (5, 4, "viewer", 200),  # the rest is still to come
+        (415, 4, "operator", 200),
+        (425, 4, "operator", 202),  # it never came
+        (425, 4, "viewer", 200),
+        (425, 59, "operator", 202),
+        (425, 60, "operator", 200),
+    ],
+)
+def test_a_first_window_is_an_answer_until_the_rest_should_be_there(
+    world: serverworld.World,
+    monkeypatch: pytest.MonkeyPatch,
+    age_s: int,
+    end_s: int,
+    role: str,
+    status: int,
+) -> None:
+    credential = world.enrol("db-7")
+    event = serverworld.event(1, world.now_us() - age_s * 1_000_000)
+    world.report(credential, events=[event])
+    end_us = event["time_us"] + end_s * 1_000_000
+    held = WindowRow("db-7", "a" * 64, event["id"], 1000, end_us, 5, offered_us=1, received_us=2)
+    monkeypatch.setattr(world.fleet, "windows", lambda *_, **__: [held])
+    asked = {"event": event["id"]}
+    answer = world.ask("POST", "/api/v1/hosts/db-7/windows", role=role, json=asked)
+    assert answer.status_code == status, answer.text
