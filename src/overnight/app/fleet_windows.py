@@ -55,9 +55,12 @@ class WindowPendingError(errors.ConflictError):
         )
 
 
-def find_held(plane: control.ControlPlane, host: str, event_id: str) -> WindowRow:
-    """Return the newest window of an event that the server holds."""
-    if newest := _newest(plane.windows(host, event=event_id)):
+def find_held(
+    plane: control.ControlPlane, host: str, event_id: str, *, least_end_us: int = 0
+) -> WindowRow:
+    """Return the newest window of an event that the server holds, and that does not end before a time."""
+    rows = plane.windows(host, event=event_id)
+    if newest := _newest(row for row in rows if row.end_us >= least_end_us):
         return newest
     raise WindowMissingError(host, event_id)
 

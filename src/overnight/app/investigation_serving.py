@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
+from overnight.agent import event_pins
 from overnight.app import (
     answer_process,
     driving,
@@ -56,6 +57,8 @@ class FleetEvidence(investigation_evidence.Evidence):
         self.fleet, self.endpoint, self._diagnosis = fleet, endpoint, diagnosis
 
     def diagnose(self, _: Investigation, seen: Occurrence) -> Occurrence | None:
+        if self._find_window(seen) is None:
+            return None
         try:
             document = json.loads(self._diagnosis(seen.event, "json").read_bytes())
         except (fleet_windows.WindowMissingError, answer_process.BusyError):
@@ -73,7 +76,9 @@ class FleetEvidence(investigation_evidence.Evidence):
     def _find_window(self, seen: Occurrence) -> pathlib.Path | None:
         try:
             event = self.fleet.event(seen.event)
-            held = fleet_windows.find_held(self.fleet, event.host, event.id)
+            # Not the first window of an event, which ends seconds after it.
+            end_us = event.time_us + event_pins.AFTER_US
+            held = fleet_windows.find_held(self.fleet, event.host, event.id, least_end_us=end_us)
         except errors.NotFoundError:
             return None
         return self.fleet.open_window(held.sha256)
