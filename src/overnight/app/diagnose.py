@@ -18,10 +18,13 @@ from overnight.app import added_events, bundles, events, report_material, spool_
 from overnight.detectors import fleet
 from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
 from overnight.model import times
+from overnight.model.event import is_outcome
 from overnight.model.finding import Answer, Status
+from overnight.model.selection import Window
 from overnight.model.severity import Severity
 from overnight.model.text import plural
 from overnight.model.times import SECOND_US
+from overnight.model.verdict import VerdictStatus
 from overnight.queries import case as cases
 from overnight.reports import diagnosis
 from overnight.sources import perf
@@ -32,13 +35,15 @@ if TYPE_CHECKING:
 
     from overnight.app import fleet_questions
     from overnight.model.event import Event
-    from overnight.model.selection import Window
     from overnight.model.verdict import Verdict
 
 LAST = events.LAST
 INCIDENT_US = 30 * SECOND_US
 # A whole window is bundled and uploaded within half a minute after its end; after five minutes it is not coming.
 ARRIVAL_US, REST_US = 30 * SECOND_US, 300 * SECOND_US
+# An outcome may come a timeout after its incident, and before the line of the log that reports it.
+REACH_US, LATE_US = 60 * SECOND_US, 3 * SECOND_US
+MAX_INCIDENTS = 3
 FLEET_HOSTS = 3  # fewer are not a fleet
 REPORTED = "incident.reported"  # the kind of an incident that no rule and no watch saw
 FLEET = "fleet"  # the detector named where a server does not answer for its fleet
@@ -142,16 +147,20 @@ def choose_event(home: pathlib.Path, event_id: str = LAST, host: str = "") -> Ev
 
 def choose_worst(stored: Iterable[Event]) -> Event | None:
     """Return the worst event of the last incident, or None where no event is at least a warning."""
-    serious = [event for event in stored if Severity.of(event.severity).rank > Severity.INFO.rank]
+    serious = [event for event in stored if _is_serious(event)]
     last = max((event.time_us for event in serious), default=0)
     incident = [event for event in serious if last - event.time_us <= INCIDENT_US]
-    known = knowledge.known()
+    return max(incident, key=_rank, default=None)
 
-    # One incident is several events: diagnose the worst of them, and the one closest to what users felt.
-    def rank(event: Event) -> tuple[int, float, int]:
-        return Severity.of(event.severity).rank, known.damage(event.kind), event.time_us
 
-    return max(incident, key=rank, default=None)
+def _is_serious(event: Event) -> bool:
+    return Severity.of(event.severity).rank > Severity.INFO.rank
+
+
+def _rank(event: Event) -> tuple[int, float, int]:
+    """Rank the events of one incident: the worst of them, and the one closest to what users felt."""
+    damage = knowledge.known().damage(event.kind)
+    return Severity.of(event.severity).rank, damage, event.time_us
 
 
 def make_reported(home: pathlib.Path, host: str, reported: Reported) -> Event:
@@ -187,11 +196,42 @@ def diagnose_event(
     case = cases.Case(home, event, within)
     answers = tuple(run_detectors(case, discover_detectors(), on_answer))
     of_fleet, fleet_answers = _run_fleet_detectors(case, ask_fleet, on_answer)
-    recorded = _add_pending(recording.read_recording(case), case)
-    findings = [finding for answer in answers for finding in answer.findings]
-    checked = suspects.check_suspects(case, findings)
-    every = (*answers, *fleet_answers)
-    return decision.decide(event, every, recorded, known, of_fleet, checked), case
+
+    def decide() -> Verdict:
+        recorded = _add_pending(recording.read_recording(case), case)
+        findings = [finding for answer in answers for finding in answer.findings]
+        checked = suspects.check_suspects(case, findings)
+        every = (*answers, *fleet_answers)
+        return decision.decide(event, every, recorded, known, of_fleet, checked)
+
+    verdict = decide()
+    if case.outcome and verdict.status is not VerdictStatus.CAUSE_FOUND:
+        incidents = [cases.Case(home, each, within, event) for each in choose_incidents(case)]
+        if incidents:
+            # Without a cause of its own, it leads to what happened before.
+            looked = [tuple(run_detectors(each, discover_detectors())) for each in incidents]
+            case, answers = incidents[0], decision.merge_answers((*looked, answers))
+            verdict = decide()
+    return verdict, case
+
+
+def choose_incidents(case: cases.Case) -> tuple[Event, ...]:
+    """Return the worst event of each incident that an outcome falls into, the worst first; each is about another place."""
+    at_us, known = case.event.time_us, knowledge.known()
+    by_place: dict[object, Event] = {}
+    for event in sorted(
+        case.events(Window(at_us - REACH_US, at_us + LATE_US)), key=_rank, reverse=True
+    ):
+        is_state = event.until_us - event.time_us >= cases.STATE_US
+        if (
+            _is_serious(event)
+            and known.damage(event.kind)
+            and not is_state
+            and not is_outcome(event.kind)
+        ):
+            device = event.fields.get("interface") or event.fields.get("device")
+            by_place.setdefault(device or (event.known_core, event.process), event)
+    return tuple(by_place.values())[:MAX_INCIDENTS]
 
 
 def _add_pending(recorded: completeness.Recording, case: cases.Case) -> completeness.Recording:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _base, _event_location
+from overnight.detectors import _base, _event_location, _victim
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
@@ -50,7 +51,10 @@ class DiagnosedEvent(_base.Detector):
             draft.magnitude["waited_seconds"] = waited
         if silent is not None:
             draft.magnitude["silent_seconds"] = silent
-        return self.answer([draft], clear="", remark=_why_unknown(event, location))
+        drafts = [draft]
+        with contextlib.suppress(_base.MissingError):  # without core usage, no core was saturated
+            drafts += _victim.find_cores(case)
+        return self.answer(drafts, clear="", remark=_why_unknown(event, location))
 
 
 def _evidence(

@@ -24,6 +24,7 @@ SLACK_US = 3 * SECOND_US  # a finding that begins later than this after the even
 MAX_STEPS = 8
 MAX_CAUSES = 6  # of one kind for one effect; the strongest
 MAX_REASONS = 3
+AS_WELL = 0.85  # of the strength of the winner's link
 # These count only where there is something to compare with.
 SPARE = ("recurrence", "same_culprit", "waited")
 
@@ -96,13 +97,21 @@ def build(
         else:
             usable.append(finding)
     usable = [finding for finding in usable if not _is_stated(finding, usable, known)]
+    # An outcome falls into an incident: the incident's own event leads to it, and only to it.
+    incidents = {
+        each.id for each in usable if each.detector == "event" and each.kind not in known.kinds
+    }
     incoming: dict[str, list[tuple[Finding, Link]]] = {}
     refusals: dict[str, list[Refusal]] = collections.defaultdict(list)
     for effect in (event, *usable):
-        rules = [rule for rule in known.rules if rule.reaches(effect.kind, event=effect is event)]
+        is_event = effect is event or effect.id in incidents
+        rules = [rule for rule in known.rules if rule.reaches(effect.kind, event=is_event)]
         linked = []
         for cause in usable:
-            own = [rule for rule in rules if rule.cause == cause.kind and cause is not effect]
+            if cause is effect or (cause.id in incidents and effect is not event):
+                continue
+            names = (cause.kind, knowledge.INCIDENT) if cause.id in incidents else (cause.kind,)
+            own = [rule for rule in rules if rule.cause in names]
             results = [link(rule, cause, effect, around) for rule in own]
             links = [each for each in results if isinstance(each, Link)]
             if links:
@@ -188,7 +197,7 @@ def score_chain(
     if min(credible) <= 0:
         return 0.0
     mean = math.exp(sum(math.log(value) for value in credible) / len(credible))
-    explains = known.kinds[steps[0].kind].explains
+    explains = known.kind(steps[0].kind).explains
     return explains * math.sqrt(min(credible) * mean) * PARSIMONY ** (len(links) - 1)
 
 
@@ -199,6 +208,25 @@ def rank(chains: Iterable[Chain]) -> tuple[Chain, ...]:
         return -round(chain.score, 9), len(chain.steps), [step.id for step in chain.steps]
 
     return tuple(sorted(chains, key=key))
+
+
+def find_other_incident(winner: Chain, others: Iterable[Chain]) -> Chain | None:
+    """Return a chain through another incident, by another program, that is linked to the outcome as well."""
+
+    def places(chain: Chain) -> set[int | None]:
+        return {step.subject.core for step in chain.steps[:-1]} - {None}
+
+    root = winner.root.subject
+    return next(
+        (
+            other
+            for other in others
+            if not places(winner) & places(other)
+            and (not root.process or other.root.subject.actor != root.actor)
+            and other.links[-1].strength >= AS_WELL * winner.links[-1].strength
+        ),
+        None,
+    )
 
 
 def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str:

@@ -25,6 +25,8 @@ PID = re.compile(r"\[\d+\]$", re.ASCII)
 IN_DOUBT = 0.2
 KERNEL_PERCENT = 90.0  # of a core's time: with less, it still served its interrupts
 MIN_WAIT_S = 1.0  # a driver waits for several seconds before it gives up on a queue
+RAN = 0.02  # of a core: less is a process that only passed by
+DISK = re.compile(r"nvme\d+|[hsv]d[a-z]+", re.ASCII)
 LIFT_RECURRENCES = 2  # once is not a recurrence
 
 
@@ -38,10 +40,11 @@ class Judgement:
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """Other findings to compare with: top consumers of cores, and stacks lifted before recurrences."""
+    """Other findings to compare with: top consumers of cores, stacks lifted before recurrences, where a victim ran."""
 
     culprits: tuple[Finding, ...] = ()
     lifts: tuple[Finding, ...] = ()
+    victims: tuple[Finding, ...] = ()
     numbers: Mapping[str, knowledge.Number] = dataclasses.field(default_factory=dict)  # formats
 
     @classmethod
@@ -49,6 +52,7 @@ class Surroundings:
         return cls(
             tuple(finding for finding in findings if finding.kind == "cpu.culprit"),
             tuple(finding for finding in findings if finding.kind == "stack.lift"),
+            tuple(finding for finding in findings if finding.kind == "app.core"),
             known.numbers,
         )
 
@@ -304,6 +308,48 @@ def _waited(pair: Pair) -> Judgement:
     return Judgement(1.0, text)
 
 
+def _shared(pair: Pair) -> Judgement:
+    """Judge what an outcome shares with its cause, or with the top consumer of the cause's core."""
+    cause, effect = pair.cause.subject, pair.effect.subject
+    here = [each for each in pair.around.victims if each.subject.core == cause.core]
+    ran = [each.summary for each in here if _size(each, "cores") >= RAN]
+    shared = [f"same core: {cause.core}"] * (cause.core is not None and cause.core == effect.core)
+    on_core = (each for each in pair.around.culprits if each.subject.core == cause.core)
+    for other in (pair.cause, *(on_core if cause.core is not None else ())):
+        each = dataclasses.replace(pair, cause=other)
+        judged = (_same("process", "")(each), _same("unit", "")(each), _same_cgroup(each), _same("interface", "")(each))  # fmt: skip
+        shared += [judgement.text for judgement in judged if judgement.fit == 1]
+    disks = [disk for end in (pair.cause, pair.effect) if (disk := _disk(end))]
+    if len(disks) == 2 and len(set(disks)) == 1:
+        shared.append(f"same disk: {disks[0]}")
+    if shared or ran:
+        return Judgement(1.0, "; ".join(dict.fromkeys((*ran, *shared))))
+    if here:
+        return Judgement(0.0, here[0].summary)
+    for name in ("core", "interface"):
+        other = _same(name, None if name == "core" else "")(pair)
+        if other.fit == 0:
+            return other
+    named = ", ".join(
+        f"{name} {value}" for name, value in effect.as_json().items() if name != "host"
+    )
+    what = (
+        f"no evidence connects {named} with it"
+        if named
+        else f"{pair.effect.kind} names none of these"
+    )
+    return Judgement(
+        None, f"a core, cgroup, unit, process, interface or disk that both use: {what}"
+    )
+
+
+def _disk(finding: Finding) -> str:
+    """Return the disk that an event names, without its partition."""
+    values = finding.evidence[0].values if finding.evidence else {}
+    name = str(values.get("disk") or values.get("device") or "").removeprefix("/dev/")
+    return match[0] if (match := DISK.match(name)) else name
+
+
 JUDGES: dict[str, Judge] = {
     "time_order": _time_order,
     "same_host": _same("host", ""),
@@ -317,6 +363,7 @@ JUDGES: dict[str, Judge] = {
     "parent_of": _parent_of,
     "same_culprit": _same_culprit,
     "waited": _waited,
+    "shared": _shared,
     "magnitude": _magnitude,
     "recurrence": _recurrence,
 }

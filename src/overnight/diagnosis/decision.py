@@ -7,11 +7,13 @@ enough (`calibration`), else suspected.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.diagnosis import calibration, completeness, knowledge, narrative, remedies
 from overnight.diagnosis import chain as chains
+from overnight.model.event import is_outcome
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.selection import Window
 from overnight.model.verdict import Chain, GapKind, RuledOut, Verdict, VerdictStatus
@@ -24,6 +26,7 @@ COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened
 UNUSUAL = 0.3  # the confidence from which a finding is reported
 MAX_ALTERNATIVES = 5
 MIN_ALTERNATIVE = 0.1
+EITHER = 0.5  # where two incidents are linked as well to an outcome
 
 
 def decide(
@@ -74,7 +77,7 @@ def _conclude(
         return _without_chain(base), None
     winner = candidates.chains[0]
     others = _select_alternatives(winner, candidates.chains, known)
-    counted = known.kinds[winner.root.kind].counted
+    counted = known.kind(winner.root.kind).counted
     gaps = (
         *completeness.find_rival(winner, others),
         *completeness.weigh_for_chain(base.gaps, winner, counted=counted),
@@ -82,6 +85,12 @@ def _conclude(
     score = winner.score * completeness.multiply(gaps)
     blames = not known.is_effect(winner.root.kind)
     confidence = calibration.known().probability(score) if blames else 0.0
+    if is_outcome(
+        end.kind
+    ):  # the probability of the incident's cause, and that the incident led to the outcome
+        confidence *= winner.links[-1].strength
+        if chains.find_other_incident(winner, others):
+            confidence *= EITHER
     base = dataclasses.replace(base, gaps=gaps, score=score, confidence=confidence)
     if confidence < calibration.CLAIMED:
         return _suspect(base, winner, others, known), winner
@@ -159,6 +168,19 @@ def _select_alternatives(
         seen.add(each.root.id)
         others.append(dataclasses.replace(each, why_not=chains.explain_loss(each, winner, known)))
     return tuple(others[:MAX_ALTERNATIVES])
+
+
+def merge_answers(cases: Iterable[Sequence[Answer]]) -> tuple[Answer, ...]:
+    """Return one answer of each detector about several events, the main one first; what two of them see is one finding."""
+    merged: dict[str, Answer] = {}
+    for answer in itertools.chain.from_iterable(cases):
+        first = merged.setdefault(answer.detector, answer)
+        added = [each for each in answer.findings if not any(map(each.is_same, first.findings))]
+        if added:
+            leading = first if first.findings else answer
+            findings = (*first.findings, *added)
+            merged[answer.detector] = dataclasses.replace(leading, findings=findings)
+    return tuple(merged.values())
 
 
 def _without_chain(base: Verdict) -> Verdict:

@@ -18,7 +18,7 @@ CONDITION = "fleet"  # of the arguments that come from other hosts
 
 def weigh(chain: Chain, findings: Iterable[Finding], known: knowledge.Knowledge) -> Chain:
     """Return the chain with the fleet's findings added to its score and its arguments."""
-    most = known.kinds[chain.root.kind].explains
+    most = known.kind(chain.root.kind).explains
     score, links = chain.score, list(chain.links)
     for finding in findings:
         for rule in known.fleet:

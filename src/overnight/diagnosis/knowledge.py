@@ -17,6 +17,7 @@ from overnight import errors
 from overnight.detectors import mechanism_table
 from overnight.diagnosis import conditions, entries
 from overnight.model import host_changes
+from overnight.model.event import is_outcome
 from overnight.model.finding import Subject
 from overnight.model.verdict import Step
 
@@ -24,6 +25,9 @@ NEEDS = ("holds", "open", "soft")
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
 NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")
 MECHANISMS = "mechanism.*"  # an entry of this kind, root or cause is one for each mechanism
+OUTCOME = "outcome"  # an effect, or an event: every kind that is not built in
+INCIDENT = "incident"  # a cause: every event of the incident that an outcome falls into
+EVENT_EXPLAINS = 0.3  # of an incident by a chain that begins with its own event
 MECHANISM_TEXT = re.compile(r"<(\w+)>")
 SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
 ADDED = ("look", "pgrep", "namespace", "pod", "culprit")  # by remedies.py, for commands
@@ -104,7 +108,7 @@ class Rule:
     def reaches(self, effect: str, *, event: bool) -> bool:
         """Return whether it covers such an effect; `event`: the effect is the event itself."""
         return (event or not self.to_event) and any(
-            fnmatch.fnmatchcase(effect, pattern) for pattern in self.effects
+            covers(pattern, effect) for pattern in self.effects
         )
 
 
@@ -150,6 +154,14 @@ class Knowledge:
     events: Mapping[str, EventKind] = dataclasses.field(default_factory=dict)
     numbers: Mapping[str, Number] = dataclasses.field(default_factory=dict)
 
+    def kind(self, kind: str) -> Kind:
+        """Return the entry of a kind of finding; an event that leads to another one blames nobody."""
+        if entry := self.kinds.get(kind):
+            return entry
+        says = self.events[kind].says if kind in self.events else ""
+        headline = says[:1].lower() + says[1:].rstrip(".")
+        return Kind(kind, self.name(kind), EVENT_EXPLAINS, self.title(kind), headline, says, effect=True)  # fmt: skip
+
     def name(self, kind: str) -> str:
         """Return the kind as a noun phrase; one that is not known as it is."""
         if entry := self.kinds.get(kind):
@@ -180,12 +192,17 @@ class Knowledge:
 
     def is_effect(self, kind: str) -> bool:
         """Return whether findings of this kind blame nobody."""
-        return kind in self.kinds and self.kinds[kind].effect
+        return self.kind(kind).effect
 
     def damage(self, kind: str) -> float:
         """Return how close an event is to what users felt: a reset is closer than the pinned core before it."""
-        matching = (e.damage for e in self.events.values() if fnmatch.fnmatchcase(kind, e.kind))
+        matching = (e.damage for e in self.events.values() if covers(e.kind, kind))
         return max(matching, default=0.0)
+
+
+def covers(pattern: str, kind: str) -> bool:
+    """Return whether an event's kind fits a pattern; `outcome` stands for every kind that is not built in."""
+    return fnmatch.fnmatchcase(kind, pattern) or (pattern == OUTCOME and is_outcome(kind))
 
 
 def _parse_condition(entry: entries.Entry) -> Condition:
@@ -367,6 +384,7 @@ def _check_kinds(knowledge: Knowledge, source: str) -> None:
         (f"link {rule.cause} -> {', '.join(rule.effects)}", kind)
         for rule in knowledge.rules
         for kind in ((rule.cause,) if rule.to_event else (rule.cause, *rule.effects))
+        if not (rule.effects == (OUTCOME,) and kind in (INCIDENT, *knowledge.events))
     ]
     named += [(f"fleet {rule.says}", kind) for rule in knowledge.fleet for kind in rule.of]
     named += [(f"fix {remedy.root}", remedy.root) for remedy in knowledge.fixes]

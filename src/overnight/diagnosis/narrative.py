@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from overnight.diagnosis import chain as chains
 from overnight.diagnosis import conditions, knowledge, remedies
 from overnight.model import times
+from overnight.model.event import is_outcome
 from overnight.model.finding import Status
 from overnight.model.suspect import SuspectOutcome
 from overnight.model.verdict import (
@@ -30,6 +32,7 @@ CHECK = "overnight doctor"
 MAX_NEEDS = MAX_MISSING = 3
 MAX_PATH = 6
 ACTOR_ONLY = 0.6  # a root that explains no more names the process, not the reason
+AGREES = ArgumentOutcome.AGREES
 DETECTORS = (GapKind.DETECTOR_NO_DATA, GapKind.DETECTOR_FAILED)
 # What to do about a gap, and the command for it.
 NEEDS = {
@@ -73,6 +76,7 @@ def narrate(
         effect=" ".join(_effects(chain, first, known)) if chain else "",
         fix=_sentence(_capitalize(fix)),
         fix_command=_first_command(verdict.fix) if fix else "",
+        link=_explain_link(verdict, leading, known) if leading and is_outcome(end.kind) else "",
         proof=_proof(leading, known) if claimed and leading else "",
         todo=todo,
         todo_command=_first_command(verdict.next) if todo else "",
@@ -112,7 +116,7 @@ def _clause(chain: Chain, known: knowledge.Knowledge) -> str:
     """Return the headline of the first link, else that of the root."""
     root = chain.root
     rule = known.find_rule(root.kind, chain.steps[1].kind, event=len(chain.steps) == 2)
-    templates = (rule.headline if rule else "", known.kinds[root.kind].headline)
+    templates = (rule.headline if rule else "", known.kind(root.kind).headline)
     filled = (remedies.fill(template, remedies.values(root)) for template in templates)
     return next(filter(None, filled), known.name(root.kind))
 
@@ -142,7 +146,7 @@ def _root_cause(
 
 
 def _is_actor_only(root: Finding, known: knowledge.Knowledge) -> bool:
-    return known.kinds[root.kind].explains <= ACTOR_ONLY
+    return known.kind(root.kind).explains <= ACTOR_ONLY
 
 
 def show_stacks(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
@@ -185,10 +189,23 @@ def _effects(chain: Chain, first: int, known: knowledge.Knowledge) -> Iterable[s
     yield _sentence(remedies.fill(template, remedies.values(end)) or f"Then: {end.kind}")
 
 
+def _explain_link(verdict: Verdict, leading: Chain, known: knowledge.Knowledge) -> str:
+    """Say what links an outcome with its incident, or that only the time does."""
+    link = leading.links[-1]
+    shared = [each for each in link.arguments if each.condition == "shared"]
+    text = "; ".join(each.text for each in shared or link.arguments if each.outcome is AGREES)
+    if not text:
+        text = f"Only the time. Not known: {shared[0].text}"
+    other = chains.find_other_incident(leading, verdict.alternatives)
+    if other:
+        text += f". Another incident is linked as well: {_clause(other, known)}. Nothing shows which of the two it was"
+    return _sentence(text)
+
+
 def _describe(finding: Finding, known: knowledge.Knowledge, cause: Finding | None = None) -> str:
     """Describe a finding in one sentence; the link from `cause` may have one of its own."""
     rule = known.find_rule(cause.kind, finding.kind, event=False) if cause else None
-    kind = known.kinds[finding.kind]
+    kind = known.kind(finding.kind)
     child = kind.says_of_child if known.contains_others(kind.kind, finding.subject.unit) else ""
     templates = (rule.says if rule else "", child, kind.says)
     filled = (remedies.fill(template, remedies.values(finding)) for template in templates)

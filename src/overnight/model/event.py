@@ -16,6 +16,11 @@ LINES_LOST = "kernel.lines_lost"  # of the kernel log, with their sequence numbe
 # A file of another tool was imported, from its first to its last reading; its field `contains` is the
 # `finding.Need` that it meets: events, cpu or profiles.
 IMPORTED = "evidence.imported"
+# First words of the kinds that the recorder, its rules and its watches report.
+NAMESPACES = (
+    "clock", "container", "cpu", "evidence", "gpu", "host", "kernel", "limit", "machine", "memory", "net",
+    "pressure", "rcu", "storage", "task", "unit", "workqueue",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +74,15 @@ class Event:
         """Schema event-1."""
         plain = dataclasses.asdict(dataclasses.replace(self, fields={}))
         return plain | {"fields": dict(self.fields)}
+
+
+def is_outcome(kind: str) -> bool:
+    """Return whether events of a kind report what happened to an application: any kind that is not built in.
+
+    >>> is_outcome("job.failed"), is_outcome("invoice.late"), is_outcome("net.driver_reset")
+    (True, True, False)
+    """
+    return kind.partition(".")[0] not in NAMESPACES
 
 
 def event_id(host: str, boot: str, kind: str, key: str, monotonic_ns: int) -> str:

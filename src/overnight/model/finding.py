@@ -89,6 +89,14 @@ class Finding:
     magnitude: Mapping[str, float] = dataclasses.field(default_factory=dict)
     against: tuple[Evidence, ...] = ()  # evidence against the finding
 
+    def is_same(self, other: Finding) -> bool:
+        """Return whether another one, maybe from another window, is about the same thing at the same time."""
+        return (
+            (self.kind, self.subject) == (other.kind, other.subject)
+            and self.window.begin_us < other.window.end_us
+            and other.window.begin_us < self.window.end_us
+        )
+
     def as_json(self) -> dict[str, object]:
         return {
             "id": self.id,

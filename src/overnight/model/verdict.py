@@ -178,6 +178,7 @@ class Narrative:
     root_cause: str = ""
     mechanism: str = ""
     effect: str = ""
+    link: str = ""  # between an application's event and the incident
     fix: str = ""
     fix_command: str = ""
     proof: str = ""
@@ -193,6 +194,7 @@ class Narrative:
             Part("Root cause", self.root_cause),
             Part("Mechanism", self.mechanism),
             Part("Effect", self.effect),
+            Part("Link", self.link),
             Part("Fix", self.fix, self.fix_command),
             Part("Prove it", self.proof),
             Part("Next", self.todo, self.todo_command),
@@ -205,8 +207,9 @@ class Narrative:
     def summary(self) -> str:
         event = f"Event: {' '.join(self.event.split())}." if self.event else ""
         sentences = (f"{self.headline}.", event, self.root_cause, self.mechanism, self.effect)
+        link = f"Link: {self.link}" if self.link else ""
         todo = f"Fix: {self.fix}" if self.fix else f"Next: {self.todo}" if self.todo else ""
-        return " ".join(filter(None, (*sentences, todo)))
+        return " ".join(filter(None, (*sentences, link, todo)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +251,7 @@ class Verdict:
     def as_json(self) -> dict[str, object]:
         """Schema diagnosis-1."""
         chain = self.chain.as_json() if self.chain else {"chain": [], "links": []}
-        names = ("headline", "root_cause", "mechanism", "effect", "summary")
+        names = ("headline", "root_cause", "mechanism", "effect", "link", "summary")
         return {
             "schema": SCHEMA,
             "event": self.event.as_json() if self.event else None,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight.model import times
-from overnight.model.event import DEATHS, IMPORTED
+from overnight.model.event import DEATHS, IMPORTED, is_outcome
 from overnight.model.finding import Need
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
@@ -53,10 +53,20 @@ EVER = 1 << 62
 class Case:
     """The evidence for one event on one host; `home` may hold other hosts, too."""
 
-    def __init__(self, home: pathlib.Path, event: Event, within: Window | None = None) -> None:
-        """Read everything recorded, or what was recorded `within` a window: an arm of an investigation."""
+    def __init__(
+        self,
+        home: pathlib.Path,
+        event: Event,
+        within: Window | None = None,
+        outcome: Event | None = None,
+    ) -> None:
+        """Read everything recorded, or what was recorded `within` a window: an arm of an investigation.
+
+        The event may belong to the incident that an application's `outcome` falls into.
+        """
         self.home = home
         self.event = event
+        self.outcome = outcome or (event if is_outcome(event.kind) else None)
         self.host = event.host
         self.ring = rings.Reader(home, (within.begin_us, within.end_us) if within else (0, EVER))
         self.profiles = profiles.Reader(segments.Catalogue(home))

@@ -105,7 +105,7 @@ Step = v.record("Step", text="what command expect")
 Alternative = v.record("Alternative", word="root", number="score", text="why_not")
 Missing = v.record("Missing", word="kind", text="what why")
 Verdict = v.record(
-    "Verdict", word="status", number="confidence", text="headline root_cause mechanism effect",
+    "Verdict", word="status", number="confidence", text="headline root_cause mechanism effect link",
     more={"chain": [Finding], "fix": [Step], "experiment": [Step], "alternatives": [Alternative], "missing": [Missing], "report": v.Word | None}
 )  # fmt: skip
 Reading = v.record(

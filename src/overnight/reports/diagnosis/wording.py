@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from overnight.diagnosis import calibration, knowledge
 from overnight.model import text as texts
 from overnight.model import times
+from overnight.model.event import is_outcome
 from overnight.model.suspect import Suspect, SuspectOutcome
 from overnight.model.times import SECOND_US
 from overnight.model.verdict import VerdictStatus
@@ -203,9 +204,13 @@ def explain_confidence(verdict: Verdict) -> str:
         lead += " the experiment " + ("to be sure." if sure else "before you change anything.")
     missing = f", with a factor of {factor:.2f} for missing evidence" if factor < NO_LESS else ""
     measured = calibration.known()
+    probability, link = verdict.confidence, ""
+    if verdict.event and is_outcome(verdict.event.kind):
+        probability = measured.probability(verdict.score)
+        link = f" The link to this event lowers it to {verdict.confidence:.2f}."
     return (
         f"{lead} The confidence is a probability: of 100 verdicts with this score ({verdict.score:.2f}{missing}), about"
-        f" {100 * verdict.confidence:.0f} blame a true cause. It was measured on {measured.diagnoses:,} diagnoses of"
+        f" {100 * probability:.0f} blame a true cause.{link} It was measured on {measured.diagnoses:,} diagnoses of"
         f" {measured.families} kinds of incident with a known truth, {MEASURED}. It does not mean that this is the"
         " only cause, or that the fix is enough."
     )

@@ -44,7 +44,7 @@ DOCUMENTS: dict[str, Any] = {
         "event": LINK | {"text": POISON},
         "verdict": {
             "status": "cause-found", "confidence": 0.7, "headline": POISON, "root_cause": POISON,
-            "mechanism": POISON, "effect": POISON, "chain": [FOUND],
+            "mechanism": POISON, "effect": POISON, "link": POISON, "chain": [FOUND],
         },
         "fix": [STEP], "next": [STEP], "gaps": [{"kind": "stacks", "what": POISON, "why": POISON}],
         "alternatives": [{"chain": [FOUND], "score": 0.1, "why_not": POISON}],
