@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
-from overnight.app import questions
+from overnight.app import added_events, questions
 from overnight.model import decoding
 from overnight.model.severity import Severity
 from overnight.model.snapshot import PARTS
@@ -30,6 +30,7 @@ class Request:
     sick: tuple[str, ...] = ()
     kind: str = ""
     unit: str = ""
+    against: str = ""  # LABEL=VALUE: compare with the hosts that have it, such as a spared zone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +111,12 @@ def compare(fleet: Fleet, request: Request) -> Drift:
         )
         fleet = dataclasses.replace(fleet, hosts=tuple(hosts))
     chosen = _choose(request, fleet)
+    if request.against:
+        name, value = added_events.parse_label(request.against)
+        kept = (
+            each for each in fleet.hosts if each.name in chosen or each.labels.get(name) == value
+        )
+        fleet = dataclasses.replace(fleet, hosts=tuple(kept))
     # scipy takes a second to import; a wrong host name should fail before that.
     from overnight.detectors.fleet import drift
 

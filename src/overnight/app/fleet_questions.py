@@ -122,6 +122,7 @@ class Cohort:
     rate_ratio: float
     p: float
     smallest_p: float  # attainable
+    spared: bool  # fewer events than expected, not more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +178,7 @@ def compare_cohorts(fleet: Fleet, request: KindRequest) -> Cohorts:
     rows = (
         Cohort(
             tuple(Label(*pair) for pair in row.names), row.hosts, row.sick, round(row.events),
-            row.expected, row.seconds / DAY, row.rate_ratio, row.p, row.smallest,
+            row.expected, row.seconds / DAY, row.rate_ratio, row.p, row.smallest, row.spared,
         )
         for row in compared
     )  # fmt: skip

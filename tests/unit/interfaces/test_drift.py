@@ -200,3 +200,33 @@ def test_building_the_command_line_does_not_import_statistics() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_sick_hosts_are_compared_with_a_spared_zone_only(
+    home: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "--home",
+        str(home),
+        "drift",
+        "--sick",
+        "db-00",
+        "--sick",
+        "db-05",
+        "--limit",
+        "1",
+        "-O",
+        "json",
+    ]
+    healthy = {}
+    for zone in ("a", "b", "c"):
+        assert cli.main([*command, "--against", f"zone={zone}"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["sick"] == ["db-00", "db-05"]
+        assert document["without_snapshot"] == []
+        healthy[zone] = document["healthy"]
+    assert healthy["a"] == ["db-01", "db-02"]
+    assert healthy["b"] == [f"db-{n:02}" for n in range(3, 12) if n != 5]
+    assert healthy["c"] == []
+    assert cli.main([*command, "--against", "zone"]) == 2
+    assert "'zone' is not a label" in capsys.readouterr().err

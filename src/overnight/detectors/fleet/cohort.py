@@ -1,8 +1,9 @@
-"""Cohort skew: whether hosts of one zone, image, kernel, instance type or driver fail more often."""
+"""Cohort skew: whether hosts of one zone, image, kernel, instance type or driver fail more often, or are spared."""
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from overnight.detectors import fleet as package
 from overnight.detectors.fleet import permutation, skew
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
-from overnight.model.text import fraction, plural
+from overnight.model.text import fraction, plural, rounded
 
 if TYPE_CHECKING:
     from overnight.model.fleet import Fleet, Host
@@ -96,6 +97,7 @@ class CohortSkew(package.FleetDetector):
                 f"label, p could be no smaller than {fraction(best.smallest)}, or "
                 f"{fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts compared"
                 + (f"; fewer than {MIN_SICK} hosts prove nothing" if sick < MIN_SICK else "")
+                + _count_missing(len(hosts), sick, cohorts)
             )
             return no_data, cohorts
         significant = [cohort for cohort in cohorts if cohort.p <= package.ALPHA]
@@ -107,6 +109,7 @@ class CohortSkew(package.FleetDetector):
                 f"{fraction(best.smallest)}): {_name(best)}"
             )
             return self.answer((), clear=clear), cohorts
+        significant = separate(events, seconds, groups, significant, permutation.generator())
         explained = explain(events, seconds, labels, groups, significant, permutation.generator())
         # Uptime has a detector of its own.
         shown = [
@@ -118,6 +121,38 @@ class CohortSkew(package.FleetDetector):
         drafts = [_draft(entry, explained, events, kind, window, groups) for entry in shown]
         clear = f"{explained[0].name} stands out, but uptime explains it: see fleet.uptime"
         return self.answer(drafts, clear=clear, remark=drafts[0].summary if drafts else ""), cohorts
+
+
+def _count_missing(hosts: int, sick: int, cohorts: tuple[skew.Cohort, ...]) -> str:
+    """Say how many more hosts with an event could show a label; as if each cohort were a test of its own."""
+    for needed in range(max(sick + 1, MIN_SICK), hosts):
+        least = min(permutation.smallest_p(hosts, cohort.hosts, needed) for cohort in cohorts)
+        if least * len(cohorts) <= package.ALPHA:
+            return f"; at least {plural(needed - sick, 'more host')} with an event are needed"
+    return "; more hosts are needed"
+
+
+def separate(
+    events: Floats,
+    seconds: Floats,
+    groups: skew.Groups,
+    significant: list[skew.Cohort],
+    chance: np.random.Generator,
+) -> list[skew.Cohort]:
+    """Leave out cohorts that stand out only beside a stronger one of their label: the zones that were not spared."""
+    numbers = {names: group for group, names in enumerate(groups.names)}
+    kept: list[skew.Cohort] = []
+    for cohort in significant:
+        group = numbers[cohort.names]
+        rest = np.ones(len(events), np.bool_)
+        for other in (numbers[stronger.names] for stronger in kept):
+            if groups.labels(other) & groups.labels(group):
+                rest &= ~groups.member[:, other]
+        strata = np.zeros(int(rest.sum()), np.int64)
+        member = groups.member[rest][:, [group]]
+        if rest.all() or _test(events[rest], seconds[rest], member, strata, chance, [cohort.spared])[0].is_significant:  # fmt: skip
+            kept.append(cohort)
+    return kept
 
 
 def explain(
@@ -136,7 +171,8 @@ def explain(
         # Cohorts share the draws of a label: with dozens of labels, drawing for each pair would take minutes.
         rows = [n for n, group in enumerate(chosen) if label not in groups.labels(group)]
         member = groups.member[:, [chosen[n] for n in rows]]
-        tested = _test(events, seconds, member, skew.codes(values), chance)
+        spared = [significant[n].spared for n in rows]
+        tested = _test(events, seconds, member, skew.codes(values), chance, spared)
         for row, p in zip(rows, tested, strict=True):
             withins[row][label] = p
     entries: list[Explained] = []
@@ -145,20 +181,29 @@ def explain(
         if within:
             strata = skew.codes(*(labels[label] for label in within))
             member = groups.member[:, [group]]
-            (together,) = _test(events, seconds, member, strata, chance)
+            (together,) = _test(events, seconds, member, strata, chance, [cohort.spared])
         entries.append(Explained(cohort, group, within, together))
     return tuple(_judge(entry, entries, groups) for entry in entries)
 
 
 def _test(
-    events: Floats, seconds: Floats, member: Booleans, strata: Integers, chance: np.random.Generator
+    events: Floats,
+    seconds: Floats,
+    member: Booleans,
+    strata: Integers,
+    chance: np.random.Generator,
+    spared: list[bool],
 ) -> list[P]:
-    """Return the p of each cohort within strata; 1 where it could not be significant."""
-    smallest = [skew.smallest_stratified(events, column, strata) for column in member.T]
+    """Return the p of each cohort within strata, in its own direction; 1 where it could not be significant."""
+    smallest = [
+        skew.smallest_stratified(events, column, strata, spared=side)
+        for column, side in zip(member.T, spared, strict=True)
+    ]
     able = [n for n, least in enumerate(smallest) if least <= package.ALPHA]
     values = np.ones(len(smallest))
     if able:
-        values[able] = skew.within(events, seconds, member[:, able], strata, chance)
+        sides = [spared[n] for n in able]
+        values[able] = skew.within(events, seconds, member[:, able], strata, chance, spared=sides)
     return [P(float(value), least) for value, least in zip(values, smallest, strict=True)]
 
 
@@ -217,7 +262,7 @@ def _draft(
         Subject(cohort=name),
         window,
         min(0.99, 1 - cohort.p) * (0.5 if undecided else 1.0),
-        f"{kind} follows {name}: {cohort.rate_ratio:.1f} times the rate of the other hosts "
+        f"{kind} {'spares' if cohort.spared else 'follows'} {name}: {rounded(cohort.rate_ratio)} times the rate of the other hosts "
         f"({cohort.sick} of {cohort.hosts} hosts against {on_others}), p = "
         f"{fraction(cohort.p)}"
         + (f"; cannot be distinguished from {undecided}" if undecided else ""),
@@ -244,14 +289,20 @@ def _draft(
     tables = _exact_tests(cohort, sick, count)
     exact = "".join(f"; {test} of the plain table: p = {fraction(p)}" for test, p in tables.items())
     draft.support(
-        f"with hosts assigned to cohorts at random, {fraction(cohort.p)} of the draws gave as "
-        f"much in any cohort; the smallest attainable is {fraction(cohort.smallest)}{exact}",
+        f"with hosts assigned to cohorts at random, {fraction(cohort.p)} of the draws were as striking in any "
+        f"cohort, in either direction; the smallest attainable is {fraction(cohort.smallest)}{exact}",
         "events",
         p=cohort.p,
         smallest_p=cohort.smallest,
         p_fisher=tables.get("fisher"),
         p_boschloo=tables.get("boschloo"),
     )
+    if cohort.spared:
+        label, value = cohort.names[0]
+        command = f"overnight drift --kind {kind} --against {shlex.quote(f'{label}={value}')}"
+        draft.support(
+            f"to compare sick hosts with the spared ones: {command}", "host", look=command
+        )
     _add_strata(draft, entry, explained, groups)
     for label in entry.undecided:
         p = entry.within[label]
@@ -302,9 +353,10 @@ def _exact_tests(cohort: skew.Cohort, sick: int, count: int) -> dict[str, float]
         [cohort.sick, cohort.hosts - cohort.sick],
         [sick - cohort.sick, count - cohort.hosts - sick + cohort.sick],
     ]
+    side = "less" if cohort.spared else "greater"
     return {
-        "fisher": float(stats.fisher_exact(table, alternative="greater").pvalue),
-        "boschloo": float(stats.boschloo_exact(table, alternative="greater").pvalue),
+        "fisher": float(stats.fisher_exact(table, alternative=side).pvalue),
+        "boschloo": float(stats.boschloo_exact(table, alternative=side).pvalue),
     }
 
 

@@ -35,6 +35,17 @@ def adjusted(seen: Floats, largest: Floats) -> Floats:
     return np.asarray((1 + above) / (1 + len(order)), np.float64)
 
 
+def either(high: Floats, low: Floats, drawn: Floats) -> tuple[Floats, Floats]:
+    """Return the p of values as the largest and, with their sign changed, as the smallest of their draws.
+
+    Both are adjusted for all values and for the two directions. Each is compared with its own side: bursts make
+    the largest vary much more than the smallest.
+    """
+    top, bottom = drawn.max(axis=1), -drawn.min(axis=1)
+    least = -np.minimum(adjusted(top, top), adjusted(bottom, bottom))
+    return adjusted(-adjusted(high, top), least), adjusted(-adjusted(low, bottom), least)
+
+
 def shuffled(values: Floats, strata: Integers, draws: int, chance: np.random.Generator) -> Floats:
     """Permute `values` within each stratum, one row per draw."""
     keys = strata[None, :] + chance.random((draws, len(values)))

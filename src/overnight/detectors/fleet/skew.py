@@ -1,7 +1,7 @@
-"""The statistics of cohort skew: do hosts that share a label fail more often? Pure; see docs/fleet.md.
+"""The statistics of cohort skew: do hosts that share a label fail more or less often? Pure; see docs/fleet.md.
 
-p is against the largest statistic of any cohort in random assignments of hosts, which accounts for bursts and for
-the number of labels.
+p is against the largest and the smallest statistic of any cohort in random assignments of hosts, which accounts for
+bursts, for the number of labels and for both directions.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Cohort:
     p: float
     smallest: float  # p attainable with this number of sick hosts if it were the only set
     smallest_adjusted: float  # the same among all sets
+    spared: bool  # fewer events than the others, not more
 
 
 def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
@@ -95,17 +96,18 @@ def compare(
         return ()
     strata = np.zeros(count, np.int64)
     z, drawn = _statistics(events, seconds, groups.member, strata, chance, draws)
-    largest = drawn.max(axis=1)
-    p = permutation.adjusted(z, largest)
-    best = permutation.adjusted(
-        np.maximum(_best(events, seconds, groups.member, strata), z), largest
+    high, low = permutation.either(z, -z, drawn)
+    most, least = (
+        np.maximum(_best(sign * events, seconds, groups.member, strata), sign * z)
+        for sign in (1.0, -1.0)
     )
+    best = np.minimum(*permutation.either(most, least, drawn))
     rows = []
     for g, names in enumerate(groups.names):
         member = groups.member[:, g]
         inside, watched = float(events[member].sum()), float(seconds[member].sum())
         outside, other = float(events[~member].sum()), float(seconds[~member].sum())
-        sick = int((events[member] > 0).sum())
+        sick, spared = int((events[member] > 0).sum()), bool(low[g] < high[g])
         rows.append(
             Cohort(
                 names,
@@ -116,12 +118,18 @@ def compare(
                 float(events.sum()) * watched / (watched + other),
                 (inside + 0.5) / max(watched, 1e-9) / ((outside + 0.5) / max(other, 1e-9)),
                 float(z[g]),
-                float(p[g]),
-                permutation.smallest_p(count, int(member.sum()), int((events > 0).sum())),
+                float(min(high[g], low[g])),
+                _smallest_p(count, int(member.sum()), int((events > 0).sum()), spared=spared),
                 float(best[g]),
+                spared,
             )
         )
-    return tuple(sorted(rows, key=lambda row: (row.p, -row.z)))
+    return tuple(sorted(rows, key=lambda row: (row.p, -round(abs(row.z), 6), row.spared)))
+
+
+def _smallest_p(hosts: int, group: int, sick: int, *, spared: bool) -> float:
+    """Return the smallest p with all sick hosts inside, or all healthy ones; if all are sick, their counts differ."""
+    return permutation.smallest_p(hosts, group, (hosts - sick or hosts) if spared and sick else sick)  # fmt: skip
 
 
 def within(
@@ -131,17 +139,21 @@ def within(
     strata: Integers,
     chance: np.random.Generator,
     draws: int | None = None,
+    spared: Sequence[bool] = (),
 ) -> Floats:
     """Return the p of each cohort, one column of `member` each, with hosts permuted only within strata.
 
-    That removes the effect of the strata. All cohorts share the draws.
+    That removes the effect of the strata. All cohorts share the draws; those that are `spared` have fewer events.
     """
     z, drawn = _statistics(events, seconds, member, strata, chance, draws)
-    columns = zip(z[:, None], drawn.T, strict=True)
+    sign = np.where(spared, -1.0, 1.0) if len(spared) else np.ones(len(z))
+    columns = zip((sign * z)[:, None], (sign * drawn).T, strict=True)
     return np.array([permutation.adjusted(seen, chances)[0] for seen, chances in columns])
 
 
-def smallest_stratified(events: Floats, member: Booleans, strata: Integers) -> float:
+def smallest_stratified(
+    events: Floats, member: Booleans, strata: Integers, *, spared: bool = False
+) -> float:
     """Return the smallest p that `within` can give: the product over the strata that have information."""
     size, taken, sick = (
         np.bincount(strata, weights).astype(int)
@@ -149,7 +161,7 @@ def smallest_stratified(events: Floats, member: Booleans, strata: Integers) -> f
     )
     informative = (taken > 0) & (taken < size) & (sick > 0)
     products = (
-        permutation.smallest_p(int(size[s]), int(taken[s]), int(sick[s]))
+        _smallest_p(int(size[s]), int(taken[s]), int(sick[s]), spared=spared)
         for s in np.flatnonzero(informative)
     )
     return math.prod(products, start=1.0)

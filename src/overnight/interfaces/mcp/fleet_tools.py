@@ -80,6 +80,9 @@ class DriftWanted(v.Input):
     sick: list[v.Name] = Field([], description="Hosts to compare with the others.")
     kind: v.Text = Field("", description="Or: hosts that had this kind of event.")
     unit: v.Text = Field("", description="Or: hosts on which this unit is active.")
+    against: v.Text = Field(
+        "", description="Compare with hosts of this LABEL=VALUE only, such as a spared zone."
+    )
     limit: v.Limit = v.ROWS
 
 
@@ -132,7 +135,7 @@ Comparisons = v.record(
     "Comparisons", base=v.Listed, word="exposure", text="before after", texts="notes", more={"rows": [Compared]}
 )  # fmt: skip
 Cohort = v.record(
-    "Cohort", count="hosts hosts_with_event events", number="expected_events rate_ratio p",
+    "Cohort", count="hosts hosts_with_event events", number="expected_events rate_ratio p", flag="spared",
     more={"labels": dict[v.Word, v.HostText]}
 )  # fmt: skip
 Cohorts = v.record(

@@ -52,6 +52,40 @@ def test_the_image_is_found_and_explains_the_correlated_zone() -> None:
     assert answer.why == finding.summary
 
 
+def five_zones(n: int) -> dict[str, str]:
+    return {"zone": "abcde"[n % 5], "image": f"i{n % 3}"}
+
+
+def test_a_spared_zone_is_found_and_the_others_are_not_accused() -> None:
+    """The story: four zones are equally sick, and a second fault keeps the fifth from having the first."""
+    watched = make_fleet(60, five_zones, lambda n: 0 if n % 5 == 2 else (0, 3, 5, 8)[n // 5 % 4])
+    answer, compared = cohort.CohortSkew().study(watched, fleets.KIND)
+    (finding,) = answer.findings
+    assert finding.subject.cohort == "zone c"
+    assert "spares zone c" in answer.why
+    assert finding.magnitude["rate_ratio"] < 0.05
+    assert finding.magnitude["p_value"] <= 0.01
+    assert finding.magnitude["hosts_with_event"] == 0
+    assert finding.evidence[0].values["expected_events"] > 30
+    assert any(each.look == f"overnight drift --kind {fleets.KIND} --against zone=c" for each in finding.evidence)  # fmt: skip
+    best = compared[0]
+    assert (best.names, best.spared) == ((("zone", "c"),), True)
+
+
+def test_of_a_sick_and_a_spared_zone_both_are_found() -> None:
+    watched = make_fleet(100, five_zones, lambda n: {"c": 0, "a": 20 + n % 7}.get("abcde"[n % 5], 3 + n % 2))  # fmt: skip
+    named = {each.subject.cohort: each.summary for each in cohort.CohortSkew().ask(watched, fleets.KIND).findings}  # fmt: skip
+    assert named.keys() == {"zone a", "zone c"}
+    assert "follows" in named["zone a"]
+    assert "spares" in named["zone c"]
+
+
+def test_two_halves_are_told_once() -> None:
+    watched = make_fleet(40, lambda n: {"zone": "ab"[n % 2]}, lambda n: 4 * (n % 2))
+    (finding,) = cohort.CohortSkew().ask(watched, fleets.KIND).findings
+    assert finding.subject.cohort == "zone b"
+
+
 def test_labels_of_the_same_hosts_are_one_finding() -> None:
     answer = cohort.CohortSkew().ask(
         make_fleet(
@@ -99,6 +133,15 @@ def test_too_few_hosts_is_no_data() -> None:
     assert answer.status is Status.NO_DATA
     assert "cannot conclude: 3 of 6" in answer.why
     assert "no smaller than 0.05" in answer.why
+    assert "more hosts are needed" in answer.why
+
+
+def test_missing_hosts_with_an_event_are_counted() -> None:
+    answer = cohort.CohortSkew().ask(
+        make_fleet(20, lambda n: {"zone": "abcd"[n % 4]}, lambda n: n == 0), fleets.KIND
+    )
+    assert answer.status is Status.NO_DATA
+    assert "at least 2 more hosts with an event are needed" in answer.why
 
 
 @pytest.mark.parametrize(

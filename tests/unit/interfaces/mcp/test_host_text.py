@@ -70,7 +70,7 @@ DOCUMENTS: dict[str, Any] = {
     "cohorts": {
         "kind": "oom.kill", "status": "found", "why": POISON, "findings": [FOUND],
         "cohorts": [{"labels": [{"name": "zone", "value": POISON}], "hosts": 2, "hosts_with_event": 1, "events": 1,
-                     "expected_events": 0.5, "rate_ratio": 2.0, "p": 0.01}],
+                     "expected_events": 0.5, "rate_ratio": 2.0, "p": 0.01, "spared": False}],
     },
     "drift": {
         "status": "found", "why": POISON, "sick": ["db-7"], "healthy": ["db-8"],

@@ -6,8 +6,8 @@ from overnight.model.text import fraction, percent, plural, rounded
 ORDER = 34
 HEADINGS = ("cohort", "hosts with it", "events (expected)", "host days", "rate vs others", "p")
 P = (
-    "p: how often chance alone gives any cohort such an excess, with hosts assigned to cohorts at random; chance does "
-    "not explain 0.05 or less"
+    "p: how often chance alone gives any cohort such an excess, or so few, with hosts assigned to cohorts at random; "
+    "chance does not explain 0.05 or less"
 )
 
 
@@ -23,7 +23,7 @@ def cohorts(
     end: profile_options.EndOption = "",
     limit: profile_options.LimitOption = 10,
 ) -> None:
-    """Find the label that events of a kind follow.
+    """Find the label that events of a kind follow, or spare.
 
     Compares the hosts of each zone, image, kernel, instance type, driver and label of yours with all others.
     """

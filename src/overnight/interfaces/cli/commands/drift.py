@@ -31,6 +31,9 @@ def drift(
     unit: str = session.option(
         "", "Unit: compare hosts where it is active with the others.", "UNIT"
     ),
+    against: str = session.option(
+        "", "Compare with the hosts of this label only: a spared zone.", "NAME=VALUE"
+    ),
     check: bool = session.flag("Exit with 1 when a difference is found."),
     limit: profile_options.LimitOption = 20,
 ) -> int:
@@ -41,7 +44,7 @@ def drift(
     """
     from overnight.app import drift as fleet_drift
 
-    request = fleet_drift.Request(tuple(sick or ()), kind, unit)
+    request = fleet_drift.Request(tuple(sick or ()), kind, unit, against)
     result = current.ask(fleet_drift.QUESTION, request)
     if not current.printed_json(result.as_json(limit)):
         _show(result, limit, current.console())
