@@ -48,7 +48,7 @@ def draft_finding(
 
 def event_evidence(event: Event) -> Evidence:
     return Evidence(
-        event.text or event.kind,
+        "; ".join(filter(None, (event.text or event.kind, event.origin))),
         f"event {event.id}",
         {**event.fields, "lines_or_sightings": event.count},
         Window(event.time_us, max(event.until_us, event.time_us) + 1),

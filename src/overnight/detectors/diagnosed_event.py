@@ -65,7 +65,8 @@ def _evidence(
     evidence = [
         Evidence(
             f"{event.text or event.kind} at {times.format_instant(event.time_us)}"
-            + (f", {event.count} log lines or sightings" if event.count > 1 else ""),
+            + (f", {event.count} log lines or sightings" if event.count > 1 else "")
+            + (f"; {event.origin}" if event.origin else ""),
             source,
             {**event.fields, "severity": event.severity},
             Window(event.time_us, max(event.until_us, event.time_us + 1)),

@@ -224,7 +224,8 @@ def _describe_event(end: Finding, event: Event | None) -> str:
     later = event.fields.get("uncertain_seconds") if event else None
     if isinstance(later, int | float):  # a host that died lived on after its last reading
         instant += f", or up to {times.format_duration(later)} later"
-    return "  ".join(filter(None, (end.kind, names.get("host", ""), place, instant)))
+    origin = f"({event.origin})" if event and event.origin else ""
+    return "  ".join(filter(None, (end.kind, names.get("host", ""), place, instant, origin)))
 
 
 def _cleared(verdict: Verdict, known: knowledge.Knowledge) -> str:

@@ -54,6 +54,13 @@ class Event:
         return self.core if self.core >= 0 else None
 
     @property
+    def origin(self) -> str:
+        """What a reader must know of where its text is from: only the kernel's own lines report what the kernel saw."""
+        if self.fields.get("written_by_process") is not True:
+            return ""
+        return "a process wrote this line to /dev/kmsg; it is not the kernel's"
+
+    @property
     def short_id(self) -> str:
         """The part of the id that people type; the kind before it is shown anyway."""
         return self.id.rpartition("-")[2]

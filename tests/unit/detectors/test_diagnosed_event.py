@@ -8,8 +8,9 @@ import pytest
 import rings
 
 from overnight.agent import kernel_events
-from overnight.detectors import diagnosed_event
+from overnight.detectors import _kernel_events, diagnosed_event
 from overnight.detectors._event_location import read_waits
+from overnight.diagnosis import decision
 from overnight.model.event import Event
 from overnight.model.finding import Finding, Status, Subject
 from overnight.sources import kmsg
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from overnight.queries import case
 
 DETECTOR = diagnosed_event.DETECTORS[0]
+PAUSED = (
+    "ena 0000:00:05.0 eth0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec."
+    " napi scheduled: 1"
+)
 
 
 def find_event(opened: case.Case) -> Finding:
@@ -106,3 +111,22 @@ def test_the_line_of_the_reset_has_the_wait_not_an_older_one_of_the_same_driver(
     )
     waits = {each.kind: read_waits(Event(0, each.kind, fields=each.fields)) for each in sightings}
     assert waits["net.driver_reset"] == (6.596, None)
+
+
+@pytest.mark.parametrize(("head", "says"), [("3", False), ("11", True)])
+def test_a_line_that_a_process_wrote_is_not_presented_as_the_kernels(
+    home: casebook.Home, head: str, says: bool
+) -> None:
+    """The kernel gives facility 1 (8 in the number) to what a process writes, whatever the process claims."""
+    home.queues({5: 3}).cpu()
+    record = kmsg.parse_record(f"{head},1,5000000,-;{PAUSED}\n".encode(), rings.at(5))
+    (seen, *_) = kernel_events.KernelWatch(rulefiles.built_in()).check(
+        filter(None, [record]), rings.at(5)
+    )
+    home.event(seen.kind, text=seen.text, fields=seen.fields)
+    case = home.case()
+    answers = (DETECTOR.look(case),)
+    verdict = decision.decide(case.event, answers)
+    for text in (verdict.narrative.event, verdict.summary, find_event(case).evidence[0].text):
+        assert ("a process wrote this line to /dev/kmsg" in text) is says
+    assert (_kernel_events.event_evidence(case.event).text != case.event.text) is says
