@@ -301,7 +301,7 @@ def _draft(
         label, value = cohort.names[0]
         command = f"overnight drift --kind {kind} --against {shlex.quote(f'{label}={value}')}"
         draft.support(
-            f"to compare sick hosts with the spared ones: {command}", "host", look=command
+            f"to compare sick hosts with the spared ones: `{command}`", "host", look=command
         )
     _add_strata(draft, entry, explained, groups)
     for label in entry.undecided:
