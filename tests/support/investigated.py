@@ -230,8 +230,9 @@ class Hooks(context.Hooks):
     def diagnose(self, _: Investigation, seen: Occurrence) -> Occurrence | None:
         return dataclasses.replace(seen, headline=f"cause of {seen.kind}")
 
-    def choose_experiment(self, _: Investigation) -> context.Proposal:
-        return context.Proposal("x is the cause", "mask-unit x", ("mask-unit x",))
+    def choose_experiment(self, run: Investigation) -> context.Proposal:
+        [*_, last] = [seen.event for arm in run.arms for seen in arm.occurrences]
+        return context.Proposal("x is the cause", "mask-unit x", ("mask-unit x",), last)
 
     def judge(self, *_: object) -> context.Judgement:
         return context.Judgement(Answer.CONFIRMED, "no event any more")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from overnight import app, detectors, errors
 from overnight.agent.uplink import windows as uploads
 from overnight.app import added_events, bundles, events, report_material, spool_ingest, spool_paths
-from overnight.detectors import fleet
+from overnight.detectors import fleet, own_load
 from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
 from overnight.model import times
 from overnight.model.event import is_outcome
@@ -96,7 +96,10 @@ class Diagnosis:
 
 def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosis:
     """Diagnose one event; `on_answer` gets the answer of each detector as it comes."""
+    from overnight.app import investigation_reports
+
     known = knowledge.read_knowledge(request.knowledge)
+    request = investigation_reports.diagnose_like_report(request)
     with _evidence(request) as (home, event_id, until_us):
         if request.reported is None:
             event = choose_event(home, event_id, request.host)
@@ -296,9 +299,13 @@ def run_detectors(
 ) -> Iterator[Answer]:
     """Yield the answer of each detector; a failure is an answer, too."""
     for detector in selected:
-        answer = run_guarded(detector.name, functools.partial(detector.look, case))
+        answer = run_guarded(detector.name, functools.partial(_look, detector, case))
         on_answer(answer)
         yield answer
+
+
+def _look(detector: detectors.Detector, case: cases.Case) -> Answer:
+    return own_load.set_apart(case, detector.look(case))
 
 
 def run_guarded(name: str, ask: Callable[[], Answer]) -> Answer:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.app import rehearsal_arm
-from overnight.investigations import context, decisions, hosts
+from overnight.investigations import context, hosts
 from overnight.model import files
 
 if TYPE_CHECKING:
@@ -60,20 +60,22 @@ class Evidence(context.Hooks):
         return dataclasses.replace(seen, headline=headline, report=str(path))
 
     def choose_experiment(self, investigation: Investigation) -> context.Proposal:
-        """Return the change that tests the cause of the last event: by then the host's state was the oldest."""
+        """Return the change that tests the cause that the report will name."""
         # Here and below, not above: a server starts without numpy and DuckDB.
-        from overnight.app import experiments
+        from overnight.app import experiments, investigation_reports
 
-        arm = investigation.arms[decisions.find_compared(investigation) or 0]
-        seen = max(arm.occurrences, key=lambda each: each.time_us)
-        found = self._read_verdict(investigation, seen)
+        read = functools.partial(self._read_verdict, investigation)
+        fleet, home = self._read_fleet(investigation), self.folder / investigation.id
+        found = investigation_reports.find_leading(investigation, fleet, home, read)
         if found is None:
             return context.Proposal("its window has not been uploaded")
+        seen, verdict = found
         plan = investigation.plan
         # The machine of a rehearsal offers what its process can do; a server does not know what hosts offer.
         known = plan.is_local and not plan.rehearsal
         offered = hosts.own_config(plan).changes if known else None
-        return experiments.choose(found.verdict, plan.experiment.allow, offered)
+        chosen = experiments.choose(verdict, plan.experiment.allow, offered)
+        return dataclasses.replace(chosen, event=seen.event)
 
     def judge(
         self, investigation: Investigation, before: ArmRun, after: ArmRun

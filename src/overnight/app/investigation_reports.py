@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import functools
 import io
+import json as jsons
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from overnight.app import diagnose as diagnoses
 from overnight.app import fleet_questions, report_files, windows
 from overnight.detectors.fleet import arms as arm_detector
 from overnight.investigations import plan_file
-from overnight.model import files
+from overnight.model import decoding, files
 from overnight.model.event import Event
 from overnight.model.investigation import ArmRun, Investigation, Occurrence, Outcome
 from overnight.model.plan import ArmPlan
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from overnight.model.fleet import Fleet, Host
     from overnight.model.investigation import Note
     from overnight.model.reservation import Reservation
+    from overnight.model.verdict import Verdict
     from overnight.queries import reader
 
 MAX_KINDS = 6
 MAX_ROWS = 15  # of processes that changed
 MAX_PROCESSES = 1000  # of an arm: one that is left out would read as 0 %
+RUN_FILE = "investigation.json"
 ANY = "warning"  # the row of arms in which nothing happened, of any kind
 CORES = "cores"  # among the doses: not one, but what makes hours core-hours
 _Part = TypeVar("_Part")
@@ -92,6 +95,8 @@ def write(
         files.write_atomically(following, plan)
         name = str(following) if run.plan.is_local else following.name
         report = dataclasses.replace(report, next_plan=name, next_plan_text=plan)
+    if run.plan.is_local:
+        save_run(run, home, wording.find_leading_event(report))
     verdicts = tuple(page.parent / each.report for each in report.diagnosed if each.report)
     paths = Paths(page, page.with_suffix(".json"), page.with_suffix(".txt"), following, verdicts)
     for path, module in ((paths.html, html), (paths.json, json), (paths.text, text)):
@@ -237,10 +242,66 @@ def ask_arms(run: Investigation, compared: contrast.Contrast) -> diagnoses.AskFl
 
 def choose_occurrences(run: Investigation) -> tuple[Occurrence, ...]:
     """Return the last event of each kind, in the hot arm if it was there: by then its state was the oldest."""
-    every = [(name == "hot", seen) for name, arm in list_arms(run) for seen in arm.occurrences]
-    every.sort(key=lambda pair: (pair[0], pair[1].time_us))
-    last = {seen.kind: seen for _, seen in every}
+    every = [
+        ((name == "hot", name != wording.EXPERIMENT, seen.time_us), seen)
+        for name, arm in list_arms(run)
+        for seen in arm.occurrences
+    ]
+    last = {seen.kind: seen for _, seen in sorted(every, key=lambda pair: pair[0])}
     return tuple(last.values())[: report_files.MAX_VERDICTS]
+
+
+def find_leading(
+    run: Investigation, fleet: Fleet, home: pathlib.Path, diagnose: Diagnose
+) -> tuple[Occurrence, Verdict] | None:
+    """Return the event whose verdict leads the report, for an experiment to test its cause; None without evidence."""
+    ask = ask_arms(run, compare_arms(run, fleet, home))
+    known = [
+        (seen, found.verdict)
+        for seen in choose_occurrences(run)
+        if (found := _try(seen.event, functools.partial(diagnose, seen, ask), []))
+    ]
+    return max(known, key=lambda pair: wording.rank(pair[1]), default=None)
+
+
+def compare_arms(
+    run: Investigation, fleet: Fleet, home: pathlib.Path, problems: Sequence[str] = ()
+) -> contrast.Contrast:
+    arms = observe(run, fleet, home, [*problems])
+    return contrast.contrast(arms, find_kinds(run, arms))
+
+
+def save_run(run: Investigation, home: pathlib.Path, leading: str = "") -> None:
+    """Write what a diagnosis in the data home of an investigation has to know; `leading` is the event of the report."""
+    document = {"leading": leading, "investigation": run.as_json()}
+    files.write_atomically(home / RUN_FILE, jsons.dumps(document))
+
+
+def read_run(home: pathlib.Path) -> tuple[Investigation, str] | None:
+    """Return the investigation of a data home, and the event of its report."""
+    try:
+        document = jsons.loads((home / RUN_FILE).read_bytes())
+        return decoding.decode(Investigation, document["investigation"]), str(document["leading"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def diagnose_like_report(request: diagnoses.Request) -> diagnoses.Request:
+    """Return a request in the data home of an investigation as its report makes it: one arm, and what all arms say."""
+    from overnight.queries import fleet
+
+    home = request.home
+    if request.within or request.bundle or request.reported or not (found := read_run(home)):
+        return request
+    run, leading = found
+    event_id = leading if request.event_id == diagnoses.LAST and leading else request.event_id
+    event = diagnoses.choose_event(home, event_id, request.host)
+    arms = [window_of(arm) for _, arm in list_arms(run)]
+    within = next((w for w in arms if event and event.overlaps(w.begin_us, w.end_us)), None)
+    if within is None:
+        return request
+    ask = ask_arms(run, compare_arms(run, fleet.read_fleet(home, snapshots=False), home))
+    return dataclasses.replace(request, event_id=event_id, within=within, ask_fleet=ask)
 
 
 def diagnose_here(

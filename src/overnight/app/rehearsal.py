@@ -24,6 +24,7 @@ from overnight.model import files, stop_signals, times
 from overnight.model.text import plural
 from overnight.rehearsals import processes
 from overnight.rehearsals import victim as victims
+from overnight.store import loads
 from overnight.store.ring import reader as rings
 from overnight.undo import journal
 
@@ -192,6 +193,14 @@ class _Run:
         self._recording.wait()
         self._on_progress(Progress("calibrate the victim"))
         self._victim.start()
+        noted = loads.note_victim(self.home, self._plan.core, self._victim.pids)
+        with noted:
+            self._play_strikes()
+        self._last = self._victim.status()
+        self._victim.stop()
+        self._diagnose()
+
+    def _play_strikes(self) -> None:
         self._baseline()
         if self._rehearsal.has_event:
             for number in range(1, self._plan.strikes + 1):
@@ -200,9 +209,6 @@ class _Run:
             self._rehearsal.strike(self.stage)
             self._wait("watch", self._plan.watch)
             self._stop_fault()
-        self._last = self._victim.status()
-        self._victim.stop()
-        self._diagnose()
 
     def _baseline(self) -> None:
         for attempt in range(1, rehearsal_host.BASELINE_TRIES + 1):

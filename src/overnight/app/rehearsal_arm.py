@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import pathlib
 import random
@@ -26,12 +25,17 @@ from overnight.model import stop_signals
 from overnight.model.plan import ArmKind, RehearsalPlan
 from overnight.rehearsals import processes
 from overnight.rehearsals import victim as victims
+from overnight.store import loads
 from overnight.undo import journal
 
 READY, LOG = "rehearsal.ready", "rehearsal.log"
 END_SECONDS = 60.0
 POLL_SECONDS = 0.5
-BASELINE_SECONDS = 12.0  # without the fault
+BASELINE_SECONDS = 8.0  # without the fault
+# Each strike is an event of its own: resets less than 10 s apart are folded into one. The driver of the victim resets
+# sooner than after the usual 5 s, so that it does so while the core is saturated.
+LATE_MS = 1500
+STRIKE_SECONDS, PERIOD_SECONDS = 6.8, 10.9
 # Of the victim's core. Less than in `overnight rehearse`: in the arms without the fault it must survive neighbours.
 SHARE = 0.4
 
@@ -113,7 +117,9 @@ class _Incident:
             interface=drawn.victim.interface,
             queue=drawn.victim.queue,
         )
-        self._victim = victims.Victim(self.stage, dataclasses.replace(drawn.victim, share=SHARE))
+        self._victim = victims.Victim(
+            self.stage, dataclasses.replace(drawn.victim, share=SHARE, late_ms=LATE_MS)
+        )
         self._parent = os.getppid()
 
     def play(self, changes: list[str]) -> None:
@@ -127,18 +133,28 @@ class _Incident:
                     self._rehearsal.change(self.stage, change)
                 self._victim.start()
                 (self.stage.home / READY).touch()
-                if self._wait(BASELINE_SECONDS):
-                    self._rehearsal.strike(self.stage)
-                    self._wait(math.inf)  # the fault goes on until the arm ends
+                with loads.note_victim(self.stage.home, self._core, self._victim.pids):
+                    if self._wait(time.monotonic() + BASELINE_SECONDS):
+                        self._strike()
             finally:
                 self.stage.stop.set()
                 for thread in self.stage.ending:
                     thread.join(rehearsal.END_SECONDS)
                 self._victim.stop()
 
-    def _wait(self, seconds: float) -> bool:
+    def _strike(self) -> None:
+        """Strike again and again until the arm ends."""
+        begin = time.monotonic()
+        self._rehearsal.strike(self.stage)
+        while self._wait(begin + STRIKE_SECONDS):
+            self._rehearsal.pause()
+            begin += PERIOD_SECONDS
+            if not self._wait(begin):
+                return
+            self._rehearsal.resume()
+
+    def _wait(self, until: float) -> bool:
         """Wait, and watch fault and victim; return False once the parent is gone."""
-        until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(POLL_SECONDS)
             if os.getppid() != self._parent:

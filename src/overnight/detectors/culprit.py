@@ -8,17 +8,20 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from overnight.detectors import _base, _core_shares, _saturation, _starved_queues
+from overnight.detectors import _base, _core_shares, _own_load, _saturation, _starved_queues
 from overnight.model import programs, times
+from overnight.model.actor import Actor
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
-    from overnight.model.actor import Actor
+    from collections.abc import Collection
+
+    from overnight.model.load import Load
     from overnight.queries import case as cases
     from overnight.queries import consumers, flame
 
@@ -34,6 +37,7 @@ FEW_SAMPLES = 20
 MAIN_SHARE = 0.5
 MAX_PATH = 24
 MAX_ANCESTORS = 3
+Process = TypeVar("Process")
 
 
 class Culprit(_base.Detector):
@@ -103,9 +107,12 @@ def _from_samples(
     baseline = _core_shares.read_baseline(case, stretch.core)
     capacity, _ = case.capacity(stretch.window, Selection(cores=(stretch.core,)))
     large = [consumer for consumer in ran if consumer.samples / total >= MIN_SHARE]
+    own = case.once(_own_load.find_actors)
+    loads = [consumer for consumer in ran if consumer.actor in own]
     softirq = sum(consumer.softirq for consumer in ran)
     if baseline is None or capacity <= 0:
-        drafts = [_sampled_draft(case, stretch, consumer, total) for consumer in large]
+        blamed = _prefer_others(large, loads)
+        drafts = [_sampled_draft(case, stretch, consumer, total) for consumer in blamed]
     else:
         pairs = [
             (consumer, baseline.share(consumer.actor, consumer.samples, capacity))
@@ -120,9 +127,11 @@ def _from_samples(
         # If softirqs rose that much, they saturated the core; a process that did not change did not.
         is_storm = softirq / capacity - baseline.softirq_share >= _core_shares.MIN_ADDED
         steady = [pair for pair in pairs if pair[0] in large and not pair[1].fell and not is_storm]
+        of_loads = [pair for pair in pairs if pair[0].actor in own]
         drafts = [
             _sampled_draft(case, stretch, consumer, total, share, baseline.busy)
-            for consumer, share in rose or steady
+            for consumer, share in _prefer_others(rose, of_loads)
+            or _prefer_others(steady, of_loads)
         ]
         for draft in drafts:
             draft.evidence += victims
@@ -131,12 +140,28 @@ def _from_samples(
                 f"no process uses more of core {stretch.core} than in the baseline; interrupts and softirqs"
                 f" have {100 * softirq / total:.0f} % of its samples; {victims[0].text}"
             )
+    for draft in drafts:
+        draft.evidence += [_describe_load(own[c.actor], c.actor, c.samples / total) for c in loads]
     if drafts:
         return drafts, ""
     most = f"{ran[0].actor.process} with {100 * ran[0].samples / total:.0f} %" if ran else "none"
     return [], (
         f"no process had {100 * MIN_SHARE:.0f} % of the {total} samples of core {stretch.core}, or more"
         f" than in the baseline; top consumer: {most}; interrupts and softirqs: {100 * softirq / total:.0f} %"
+    )
+
+
+def _prefer_others(those: list[Process], own: Collection[Process]) -> list[Process]:
+    """Return those that are not workers of a load, unless there are no others."""
+    return [each for each in those if each not in own] or those
+
+
+def _describe_load(load: Load, actor: Actor, share: float) -> Evidence:
+    return Evidence(
+        f"{actor.process} is a worker of overnight's own load {load.workload} ({load.id}) and had"
+        f" {100 * share:.0f} % of the core",
+        "loads",
+        {"load": load.id, "share_of_core": round(share, 4)},
     )
 
 
@@ -279,9 +304,12 @@ def _from_ticks(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_b
         for key, share in shares.items()
         if share.fell
     ]
-    drafts = [
-        _ticked_draft(case, stretch, key, ticks[key], shares.get(key)) for key in rose or steady
-    ]
+    own = case.once(_own_load.find_actors)
+    names = {key: Actor(_core_shares.process_name(key)) for key in ticks}
+    loads = [key for key in ticks if names[key] in own]
+    blamed = _prefer_others(rose, loads) or _prefer_others(steady, loads)
+    drafts = [_ticked_draft(case, stretch, key, ticks[key], shares.get(key)) for key in blamed]
+    victims += [_describe_load(own[names[k]], names[k], ticks[k].cores(stretch.seconds)) for k in loads]  # fmt: skip
     for draft in drafts:
         draft.evidence += victims
     if drafts:

@@ -7,6 +7,7 @@ import dataclasses
 from overnight import errors
 from overnight.diagnosis import completeness
 from overnight.model.finding import Need
+from overnight.model.load import VICTIM
 from overnight.model.selection import Coverage, Window
 from overnight.model.severity import Severity
 from overnight.model.times import HOUR_US, SECOND_US
@@ -56,7 +57,7 @@ def read_recording(case: cases.Case) -> completeness.Recording:
             if row.get("denied") is True and name != KERNEL_LOG
         ),
         exhausted=_exhausted(case),
-        loads=case.loads(),
+        loads=tuple(load for load in case.loads() if load.workload != VICTIM),
         compared=Window(case.baseline.begin_us, case.event.time_us),
         notes=tuple(dict.fromkeys((*stacks.notes, *damaged.values())))[:MAX_NOTES],
     )

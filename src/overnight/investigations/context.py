@@ -63,6 +63,7 @@ class Proposal:
     why: str
     change: str = ""
     steps: tuple[str, ...] = ()
+    event: str = ""  # whose cause they test
 
 
 @dataclasses.dataclass(frozen=True)

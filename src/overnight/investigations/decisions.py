@@ -197,10 +197,10 @@ def choose_arms(investigation: Investigation) -> tuple[int, ...]:
 
 
 def find_compared(investigation: Investigation) -> int | None:
-    """Return the arm with which an experiment is compared: the one with most events."""
-    arms = investigation.arms
-    most = max(range(len(arms)), key=lambda at: len(arms[at].occurrences), default=None)
-    return most if most is not None and arms[most].occurrences else None
+    """Return the arm with which an experiment is compared: that of the event whose cause it tests."""
+    event = investigation.experiment and investigation.experiment.event
+    arms = enumerate(investigation.arms)
+    return next((at for at, arm in arms if any(seen.event == event for seen in arm.occurrences)), None)  # fmt: skip
 
 
 def find_arm(investigation: Investigation, at: int | None) -> tuple[ArmPlan, ArmRun]:

@@ -253,19 +253,22 @@ class Driver:
 
     def _begin_experiment(self, why_end: str) -> None:
         now = self.investigation
-        compared = decisions.find_compared(now)
-        if compared is None or not now.plan.experiment.allow or why_end:
+        seen = any(arm.occurrences for arm in now.arms)
+        if not seen or not now.plan.experiment.allow or why_end:
             self.save(phase=Phase.RELEASE, reason=now.reason or why_end)
             return
         chosen = self.control.hooks.choose_experiment(now)
         if not chosen.steps:
             self.save(self.note(f"no experiment: {chosen.why}"), phase=Phase.RELEASE)
             return
-        changes = (*now.plan.arms[compared].changes, *chosen.steps)
-        arm = ArmRun(kind=ArmKind.FIXED, hosts=now.arms[compared].hosts, changes=changes)
+        arm = ArmRun(kind=ArmKind.FIXED, hosts=())
+        made = ExperimentRun(change=chosen.change, why=chosen.why, arm=arm, event=chosen.event)
+        like = decisions.find_compared(dataclasses.replace(now, experiment=made)) or 0
+        changes = (*now.plan.arms[like].changes, *chosen.steps)
+        arm = dataclasses.replace(arm, hosts=now.arms[like].hosts, changes=changes)
         self.save(
             self.note(f"experiment: {chosen.change}; {chosen.why}"),
-            experiment=ExperimentRun(change=chosen.change, why=chosen.why, arm=arm),
+            experiment=dataclasses.replace(made, arm=arm),
         )
 
     def diagnose(self, seen: Occurrence) -> Occurrence | None:

@@ -143,7 +143,8 @@ def run(
         began = time.time_ns() // 1000
         meter = measurement.Meter(running, metrics, cores)
         if home is not None:
-            file = loads.LoadWriter(home, host, workload.name, cores, began, as_options(plan))
+            pids = [pid for _, pid in running.all_pids()]
+            file = loads.LoadWriter(home, host, workload.name, cores, began, as_options(plan), pids)
             stack.callback(file.close)
         on_ready()
         loop = _Loop(plan, running, meter, metrics, file, on_second)
@@ -240,6 +241,7 @@ class _Loop:
                 verdict = self.judge()
             if self._file is not None:
                 self._file.second(second.as_json())
+                self._file.add_workers(pid for _, pid in self._running.all_pids())
                 if number % VERDICT_EVERY == 0:
                     self._file.verdict(second.us, verdict.as_json())
             self._on_second(second, verdict)

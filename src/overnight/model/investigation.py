@@ -109,6 +109,7 @@ class ExperimentRun:
     says: str = ""
     needs_hours: float | None = None  # of observation that would decide it
     undone: bool = False
+    event: str = ""  # whose cause it tests
 
 
 @dataclasses.dataclass(frozen=True)

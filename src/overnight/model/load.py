@@ -15,9 +15,22 @@ class Constancy(enum.StrEnum):
     REPLAYED = "as recorded"  # it followed a recorded profile, which is not constant
 
 
+VICTIM = (
+    "rehearsal-victim"  # the workload of the processes that a rehearsal starves; nothing judges it
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Worker:
+    """A process of a load. Pids are reused, but not with the same start."""
+
+    pid: int
+    started_us: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """One run of `overnight load`, or of a load in a rehearsal."""
+    """One run of `overnight load`, or of a load or the victim in a rehearsal."""
 
     id: str
     host: str
@@ -30,6 +43,7 @@ class Load:
     status: str  # a value of Constancy; "" before the first verdict
     says: str  # the figures, for people
     crossed: tuple[str, ...]  # the limits that were exceeded, in words
+    workers: tuple[Worker, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """Schema docs/schemas/loads-1.json."""

@@ -30,6 +30,13 @@ def read_start(pid: int) -> str:
     return read_stat(pid)[1]
 
 
+def read_started_us(pid: int) -> int:
+    """Return when a process started, in microseconds since the epoch; 0 where it is gone."""
+    start = read_start(pid)
+    up_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(start or 0) / os.sysconf("SC_CLK_TCK")
+    return round((time.time() - up_s) * 1e6) if start else 0
+
+
 def read_boot(root: pathlib.Path = pathlib.Path("/")) -> str:
     try:
         return (root / "proc/sys/kernel/random/boot_id").read_text().strip()

@@ -286,12 +286,16 @@ class Case:
 
     def processes_of(self, actor: Actor, window: Window) -> tuple[processes.Process, ...]:
         """Return the processes of an actor that ran in a window, the busiest first; () where unknown."""
+        return self.actors(window).get(actor, ())
+
+    def actors(self, window: Window) -> Mapping[Actor, tuple[processes.Process, ...]]:
+        """Return the processes of each actor that ran in a window, the busiest first."""
         if window not in self._processes:
             chosen = self._select(Selection())
             self._processes[window] = processes.describe(
                 self.profiles, (self.host,), window, chosen
             )
-        return self._processes[window].get(actor, ())
+        return self._processes[window]
 
     def spawns(self, window: Window, chosen: Selection = Selection()) -> processes.Spawns:
         """Return who started processes in a window, and how many each second."""

@@ -69,6 +69,12 @@ class ArmRehearsal(Rehearsal, Protocol):
     def change(self, stage: Stage, change: str) -> None:
         """Carry out a change of an experiment, such as `mask-unit NAME`, where the fault is."""
 
+    def pause(self) -> None:
+        """Let the core recover, after `strike`; what was prepared stays."""
+
+    def resume(self) -> None:
+        """Strike again after a pause."""
+
 
 def starved(stage: Stage, *causes: Expected) -> Truth:
     """Return the truth of a fault that took the victim's core: the causes, the saturated core, the reset."""

@@ -38,6 +38,7 @@ class Plan:
     share: float  # of its core
     name: str
     sender: str
+    late_ms: int = 5000  # of a completion, at which the driver resets
 
 
 def plan(chance: random.Random, *, brief: bool = False) -> Plan:
@@ -121,6 +122,10 @@ class Victim:
                     why=stderr or f"exit code {process.returncode}",
                     todo="run it again; if it fails again, report this message",
                 )
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
 
     def stop(self) -> None:
         processes.end(*self._processes)

@@ -110,9 +110,12 @@ class InMachine:
             # The agent continues; the undo journal removes the machine.
             with contextlib.suppress(errors.CannotError, OSError):
                 self.groups.remove_limit()
-                self._machine.run("systemctl", "kill", "--signal=KILL", self.cast.collector_unit)
+                self.signal_collector("KILL")
 
         processes.call_at_end(stage, stop)
+
+    def signal_collector(self, name: str) -> None:
+        self._machine.run("systemctl", "kill", f"--signal={name}", self.cast.collector_unit)
 
 
 class OnHost:

@@ -95,6 +95,14 @@ class Zombies:
                 todo="allow mask-unit and purge",
             )
 
+    def pause(self) -> None:
+        assert isinstance(self._agents, zombie_agent.InMachine)
+        self._agents.signal_collector("STOP")
+
+    def resume(self) -> None:
+        assert isinstance(self._agents, zombie_agent.InMachine)
+        self._agents.signal_collector("CONT")
+
     def truth(self, stage: rehearsals.Stage) -> Truth:
         facts = stage.facts
         return rehearsals.starved(

@@ -1,20 +1,23 @@
 """Stored loads, second by second: HOME/loads/HOST/BEGAN-ID.jsonl, append-only.
 
-The first line describes the load; then comes a line per second, and every ten seconds the verdict so far. A load
-that was killed is read up to its last whole line, and has no final verdict.
+The first line describes the load; then comes a line per second, and every ten seconds the verdict so far with the
+processes of the load. A load that was killed is read up to its last whole line, and has no final verdict.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import platform
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from overnight.model import files
-from overnight.model.load import Load
+from overnight.model import files, process_identity
+from overnight.model.load import VICTIM, Load, Worker
 from overnight.store import run_files
 from overnight.store.ring import journal
 
@@ -23,6 +26,7 @@ PART = "loads"
 SYNC_LINES = 10
 # Of all loads of a host: 30 nights; the oldest are deleted when a new one starts.
 MAX_BYTES = 256 << 20
+MAX_WORKERS = 2000  # of one load
 
 
 class LoadWriter:
@@ -36,12 +40,15 @@ class LoadWriter:
         cores: tuple[int, ...],
         began_us: int,
         options: Mapping[str, object],
+        pids: Iterable[int] = (),
     ) -> None:
         self.id = secrets.token_hex(4)
         head = {"format": FORMAT, "version": VERSION, "id": self.id, "host": host}
         run = {"workload": workload, "cores": list(cores), "began_us": began_us}
         folder = run_files.find_folder(home, PART, host)
-        whole = {**head, **run, "options": dict(options)}
+        self._workers: dict[int, int] = {}
+        self.add_workers(pids)
+        whole = {**head, **run, "options": dict(options), "pids": [*self._workers.items()]}
         self._file = run_files.RunFile(folder, began_us, self.id, whole, MAX_BYTES)
         self.path = self._file.path
         self._lines = 0
@@ -52,7 +59,14 @@ class LoadWriter:
 
     def verdict(self, us: int, verdict: Mapping[str, object], *, ended: bool = False) -> None:
         """Append the verdict so far, or with `ended` the final one."""
-        self._append({"verdict": dict(verdict), "us": us, "ended": ended}, sync=ended)
+        workers = [*self._workers.items()]
+        self._append({"verdict": dict(verdict), "us": us, "ended": ended, "pids": workers}, sync=ended)  # fmt: skip
+
+    def add_workers(self, pids: Iterable[int]) -> None:
+        """Note running processes of the load; the next verdict has them."""
+        for pid in pids:
+            if pid not in self._workers and len(self._workers) < MAX_WORKERS:
+                self._workers[pid] = process_identity.read_started_us(pid)
 
     def close(self) -> None:
         self._file.close()
@@ -70,7 +84,7 @@ def read_loads(
     loads = []
     for path in run_files.list_files(home, PART, host, end_us):
         load = _read(path)
-        if load is not None and load.until_us >= begin_us and (not host or load.host == host):
+        if load is not None and (load.running or load.until_us >= begin_us) and host in ("", load.host):  # fmt: skip
             loads.append(load)
     return tuple(sorted(loads, key=lambda load: (load.began_us, load.id)))
 
@@ -79,6 +93,19 @@ def read_seconds(home: pathlib.Path, load: Load) -> Iterator[dict[str, Any]]:
     for _, line in journal.read_lines(_path(home, load)):
         if line is not None and isinstance(line.get("second"), dict):
             yield line["second"]
+
+
+@contextlib.contextmanager
+def note_victim(home: pathlib.Path, core: int, pids: Iterable[int]) -> Iterator[None]:
+    """Store which processes of this host a rehearsal starves while the block runs."""
+    file = LoadWriter(
+        home, platform.node() or "host", VICTIM, (core,), time.time_ns() // 1000, {}, pids
+    )
+    try:
+        yield
+    finally:
+        file.verdict(time.time_ns() // 1000, {}, ended=True)
+        file.close()
 
 
 def copy_loads(
@@ -141,6 +168,7 @@ def _read(path: pathlib.Path) -> Load | None:
             status=str(verdict.get("status", "")),
             says=str(verdict.get("says", "")),
             crossed=tuple(map(str, verdict.get("crossed", ()))),
-        )
+            workers=tuple(Worker(int(pid), int(us)) for pid, us in {**head, **last}.get("pids", ())),
+        )  # fmt: skip
     except (KeyError, OverflowError, TypeError, ValueError):
         return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import json
 import pathlib
+from typing import Any
 
 import jsonschema
 import nightreports
@@ -13,12 +15,13 @@ import pytest
 
 import scenarios
 from overnight import errors
-from overnight.app import diagnose, investigation_reports
-from overnight.investigations import plan_file
+from overnight.app import diagnose, investigation_evidence, investigation_reports
+from overnight.investigations import decisions, plan_file
 from overnight.model.finding import Status
 from overnight.model.fleet import Fleet
-from overnight.model.investigation import Investigation, Occurrence, Outcome
-from overnight.model.plan import ArmKind, ArmPlan, HostsPlan, Plan, WaitPlan
+from overnight.model.investigation import ExperimentRun, Investigation, Occurrence, Outcome
+from overnight.model.plan import ArmKind, ArmPlan, ExperimentPlan, HostsPlan, Plan, WaitPlan
+from overnight.model.verdict import Narrative
 from overnight.queries import fleet, rates
 from overnight.reports import diagnosis
 from overnight.reports.investigation import wording
@@ -182,6 +185,49 @@ def test_a_recorded_night_has_its_cause_profiles_and_arms(tmp_path: pathlib.Path
     assert profiles["processes"]
     answers = {each["detector"]: each for each in document["verdicts"][0]["verdict"]["detectors"]}
     assert answers["fleet.arms"]["status"] == Status.NO_DATA
+    # `diagnose` in the data home of the run is of the same opinion, by the same evidence.
+    reported = document["verdicts"][0]["verdict"]
+    for chosen in (event.id, diagnose.LAST):
+        verdict = diagnose.diagnose(diagnose.Request(tmp_path / "home", event_id=chosen)).verdict
+        again = json.loads(json.dumps(verdict.as_json()))
+        assert again["event"]["id"] == event.id
+        for part in ("verdict", "gaps", "detectors"):
+            assert again[part] == reported[part], part
+
+
+def test_the_experiment_tests_the_cause_of_the_report(tmp_path: pathlib.Path) -> None:
+    """A neighbour caused an event in the cold arm, too: it was tested, and nothing tests interpreted Python code."""
+    run = dataclasses.replace(nightreports.reproduced(), experiment=None)
+    other = Occurrence("node-1", "e-cold", "cpu.core_pinned", run.arms[0].began_us + 5)
+    crowd = tuple(dataclasses.replace(other, event=f"e-{n}") for n in range(20))
+    cold = dataclasses.replace(run.arms[0], occurrences=(*crowd, other))
+    run = dataclasses.replace(run, arms=(cold, *run.arms[1:]))
+    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, wait=WaitPlan(), experiment=ExperimentPlan(allow=("mask-unit", "purge"))))  # fmt: skip
+    cause = nightreports.argue(run)
+
+    class Evidence(investigation_evidence.Evidence):
+        def _read_verdict(self, _: Investigation, seen: Occurrence, ask: object = None) -> diagnose.Diagnosis:  # fmt: skip
+            weak = dataclasses.replace(cause, confidence=0.4, narrative=Narrative("Cause found: load-cpu-1 runs Python code"))  # fmt: skip
+            return diagnose.Diagnosis(weak if seen.event == "e-cold" else cause, diagnosis.EMPTY)
+
+        def _read_fleet(self, run: Investigation) -> Fleet:
+            return nightreports.make_fleet(run)
+
+    use: Any = None
+    evidence = Evidence(tmp_path, use)
+    chosen = evidence.choose_experiment(run)
+    last = max(run.arms[1].occurrences, key=lambda seen: seen.time_us)
+    assert chosen.event == last.event
+    assert chosen.steps[0] == f"mask-unit {nightreports.UNIT}"
+    arm = dataclasses.replace(run.arms[2], kind=ArmKind.FIXED)
+    tested = ExperimentRun(change=chosen.change, why=chosen.why, arm=arm, event=chosen.event)
+    run = dataclasses.replace(run, experiment=tested)
+    assert decisions.find_compared(run) == 1
+    # Also if another verdict has become stronger with the experiment's own arm.
+    late = functools.partial(evidence._read_verdict, run)
+    paths = investigation_reports.write(run, nightreports.make_fleet(run), tmp_path, diagnose=late)
+    headline = json.loads(paths.json.read_text())["headline"]
+    assert headline.endswith(cause.narrative.headline.removeprefix("Cause found: "))
 
 
 def test_a_server_diagnoses_with_what_it_has(tmp_path: pathlib.Path) -> None:

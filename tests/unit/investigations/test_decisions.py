@@ -263,17 +263,18 @@ def test_only_what_an_agent_left_is_repeated() -> None:
     assert decisions.has_failed(run, killed)
 
 
-def test_an_experiment_repeats_the_arm_with_most_events() -> None:
+def test_an_experiment_repeats_the_arm_of_the_event_whose_cause_it_tests() -> None:
     arms = (
         ArmPlan(kind=ArmKind.COLD),
         ArmPlan(kind=ArmKind.HOT, seconds=50.0, age={"dentries": 9}),
     )
     plan = Plan(name="x", arms=arms, experiment=ExperimentPlan(allow=("purge",)))
     seen = Occurrence("a", "e1", "net.driver_reset", START)
-    runs = (ArmRun(kind=ArmKind.COLD), ArmRun(kind=ArmKind.HOT, occurrences=(seen,)))
-    assert decisions.find_compared(make(plan, arms=runs[:1])) is None
+    more = tuple(dataclasses.replace(seen, event=f"o{n}") for n in range(3))
+    runs = (ArmRun(kind=ArmKind.COLD, occurrences=more), ArmRun(kind=ArmKind.HOT, occurrences=(seen,)))  # fmt: skip
+    assert decisions.find_compared(make(plan, arms=runs)) is None
     arm = ArmRun(kind=ArmKind.FIXED, hosts=("a",), changes=("purge",))
-    experiment = ExperimentRun(change="purge", why="", arm=arm)
+    experiment = ExperimentRun(change="purge", why="", arm=arm, event="e1")
     now = make(plan, arms=runs, experiment=experiment)
     found, run = decisions.find_arm(now, None)
     assert (found.seconds, found.age, found.changes) == (50.0, {"dentries": 9}, ("purge",))

@@ -44,10 +44,23 @@ ANSWERS = {
 FAILED = ("failed", "refused", "expired")
 
 
+def rank(verdict: Verdict) -> tuple[bool, float]:
+    """Order verdicts: a cause before none, then the highest confidence."""
+    return verdict.status is VerdictStatus.CAUSE_FOUND, verdict.confidence
+
+
 def find_leading(report: package.Report) -> Verdict | None:
-    """Return the best verdict: a cause before none, then the highest confidence."""
-    known = [each.verdict for each in report.diagnosed if each.verdict]
-    return max(known, key=lambda each: (each.status is VerdictStatus.CAUSE_FOUND, each.confidence), default=None)  # fmt: skip
+    """Return the verdict that an experiment tested, else the best one."""
+    event = find_leading_event(report)
+    return next((each.verdict for each in report.diagnosed if each.occurrence.event == event), None)
+
+
+def find_leading_event(report: package.Report) -> str:
+    experiment = report.investigation.experiment
+    tested = experiment.event if experiment else ""
+    known = [(each.occurrence.event, each.verdict) for each in report.diagnosed if each.verdict]
+    best = max(known, key=lambda pair: (pair[0] == tested, *rank(pair[1])), default=None)
+    return best[0] if best else ""
 
 
 def is_refuted(run: Investigation) -> bool:

@@ -1,0 +1,139 @@
+"""Workers of overnight's own load, known by pid and start, are context; culprits only if nothing else can be."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import captures
+import casebook
+import pytest
+import rings
+
+from overnight.app import diagnose
+from overnight.detectors import culprit, own_load
+from overnight.model import process_identity
+from overnight.model.actor import Actor
+from overnight.model.finding import Status
+from overnight.queries import processes
+from overnight.store import loads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+AT = casebook.EVENT_SECOND
+LOAD, OTHER = "load-cpu-1", "dd"
+PYTHON = (captures.user("main"), captures.user("_PyEval_EvalFrameDefault", "/usr/bin/python3.11"))
+READ = (captures.user("main"), captures.kernel("ksys_read"), captures.kernel("read_zero"))
+
+
+def saturated(second: int, core: int) -> tuple[float, float, float]:
+    return (1.0, 0.0, 0.0) if core == 2 and AT - 8 <= second < AT else (0.05, 0.0, 0.0)
+
+
+@pytest.fixture
+def worker() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+class World:
+    """A night in which a load and maybe another process ran on core 2; `pids` are what was sampled."""
+
+    def __init__(self, folder: pathlib.Path, load_pid: int, share: float, other: float) -> None:
+        self.home = casebook.Home(folder).cpu(saturated)
+        rows = casebook.busy(AT - 120, AT - 8, 2, "trainer", (captures.user("forward"),), hertz=5)
+        for name, stack, part in ((LOAD, PYTHON, share), (OTHER, READ, other)):
+            if part:
+                rows += casebook.busy(AT - 8, AT, 2, name, stack, hertz=round(100 * part))
+        self.home.stacks(rows).event(core=2)
+        store_load(folder, load_pid)
+        self.case = self.home.case()
+        self.start_us = process_identity.read_started_us(load_pid)
+        self.sampled(load_pid)
+
+    def sampled(self, pid: int, late_us: int = 0, more: tuple[processes.Process, ...] = ()) -> None:
+        """Set the processes of the samples; the actor of the load had `pid`, started `late_us` after its worker."""
+        known = make_process(pid, self.start_us + late_us, LOAD)
+        table = {Actor(LOAD): (known, *more), Actor(OTHER): (make_process(77, self.start_us, OTHER),)}  # fmt: skip
+        self.case.actors = lambda window: table  # type: ignore[method-assign]
+
+    def ask(self) -> tuple[list[tuple[str, str]], list[str]]:
+        """Return kind and process of all findings about processes, and the evidence about loads."""
+        every = (culprit.DETECTORS[0], own_load.DETECTORS[0])
+        answers = [*diagnose.run_detectors(self.case, diagnose.discover_detectors())]
+        assert {each.name for each in every} <= {answer.detector for answer in answers}
+        assert not [a for a in answers if a.status is Status.FAILED], answers
+        found = [f for answer in answers for f in answer.findings if f.subject.process]
+        texts = [e.text for f in found for e in f.evidence if e.source == "loads"]
+        return [(f.kind, f.subject.process) for f in found], texts
+
+
+def store_load(folder: pathlib.Path, pid: int) -> None:
+    writer = loads.LoadWriter(folder, "db-7", "cpu", (2,), rings.us(AT - 100), {}, [pid])
+    writer.verdict(rings.us(AT + 60), {"status": "constant"}, ended=True)
+    writer.close()
+
+
+def make_process(pid: int, started_us: int, name: str, samples: int = 100) -> processes.Process:
+    return processes.Process(pid, started_us, 1, samples, name, "", "", "", "", "", "", "", ())
+
+
+def test_another_process_is_the_culprit_and_the_load_is_context(
+    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes]
+) -> None:
+    found, texts = World(tmp_path, worker.pid, 0.55, 0.45).ask()
+    assert {process for _, process in found} == {OTHER}
+    assert ("cpu.culprit", OTHER) in found
+    assert len(set(texts)) == 1
+    assert texts[0].startswith(f"{LOAD} is a worker of overnight's own load cpu (")
+    assert texts[0].endswith("and had 55 % of the core")
+
+
+def test_the_load_alone_is_said_to_be_it(
+    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes]
+) -> None:
+    world = World(tmp_path, worker.pid, 1.0, 0.0)
+    found, _ = world.ask()
+    assert {*found} == {("cpu.culprit", LOAD), ("load.own", LOAD)}
+
+
+@pytest.mark.parametrize(("pid", "late_s"), [(1, 0.0), (None, 60.0), (None, -60.0)])
+def test_a_recycled_pid_or_a_borrowed_name_is_not_the_load(
+    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes], pid: int | None, late_s: float
+) -> None:
+    world = World(tmp_path, worker.pid, 0.55, 0.45)
+    world.sampled(pid or worker.pid, round(late_s * 1e6))
+    found, texts = world.ask()
+    assert (("cpu.culprit", LOAD) in found, texts) == (True, [])
+
+
+def test_another_process_of_the_same_name_is_not_excused(
+    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes]
+) -> None:
+    world = World(tmp_path, worker.pid, 1.0, 0.0)
+    world.sampled(worker.pid, more=(make_process(99, world.start_us, LOAD, 150),))
+    found, _ = world.ask()
+    assert "load.own" not in {kind for kind, _ in found}
+    assert ("cpu.culprit", LOAD) in found
+
+
+def test_without_samples_the_pid_names_the_load(
+    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes]
+) -> None:
+    home = casebook.Home(tmp_path).cpu(saturated)
+
+    def rows(second: int) -> dict[str, tuple[int, ...]]:
+        late = max(0, min(8, second - AT + 8))
+        keys = {f"{worker.pid} {LOAD}": 55 * late, f"77 {OTHER}": 45 * late}
+        return {key: (ticks, 0, 9, 2, 0, 82, 0, 0) for key, ticks in keys.items()}
+
+    home.numbers("processes", casebook.PROCESSES, rows, range(AT - 400, AT + 30))
+    home.event(core=2)
+    store_load(tmp_path, worker.pid)
+    (finding,) = culprit.DETECTORS[0].look(home.case()).findings
+    assert finding.subject.process == OTHER
+    assert any(f"{LOAD} is a worker of overnight's own load" in e.text for e in finding.evidence)
