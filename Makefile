@@ -7,7 +7,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 # Container images set it; hundreds of processes of the tests would compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test coverage test-long mutants asan fuzz bench lint style format setup kubernetes clean
+.PHONY: help demo test coverage test-long mutants asan fuzz bench lint style format setup kubernetes runtimes clean
 
 help:
 	@echo "make demo       a night in four minutes: cause a real incident here, diagnose it, undo it"
@@ -32,6 +32,10 @@ setup:
 # A test of `needs_kubernetes` is skipped without it, and a skip fails in CI.
 kubernetes:
 	@ci=$${CI:-}; case $${ci,,} in 1 | true | yes) scripts/kubernetes build ;; esac
+
+# Docker and containerd, for long tests of `needs_docker`.
+runtimes:
+	@ci=$${CI:-}; case $${ci,,} in 1 | true | yes) scripts/container-runtimes unpack ;; esac
 
 lint: style
 	$(BIN)/lint-imports --no-logo
@@ -74,7 +78,7 @@ coverage: setup kubernetes
 CLONE := tests/integration/test_fresh_clone.py
 
 # Ray (630 MB) is installed for the tests of its cluster alone; without it they are skipped.
-test-long: setup kubernetes
+test-long: setup kubernetes runtimes
 	$(BIN)/python -c 'import ray' 2>/dev/null || $(BIN)/pip install -qq -c constraints.txt 'ray[tune]==2.60.0'
 	@failed=0; \
 	echo "== tests that run in parallel"; \

@@ -80,9 +80,19 @@ def _find_obstacle(marker: str) -> str:
             return "" if shutil.which("prometheus") else "needs Prometheus"
         case "needs_chromium":
             return "" if shutil.which("chromium") else "needs Chromium"
+        case "needs_docker":
+            found = os.geteuid() == 0 and _has_runtimes()
+            return "" if found else "needs Docker, as root: scripts/container-runtimes unpack"
         case "needs_kubernetes":
             return "" if _has_kubernetes() else "needs Kubernetes: scripts/kubernetes build"
     return ""
+
+
+@functools.cache
+def _has_runtimes() -> bool:
+    """Whether Docker and containerd were unpacked. In CI, `make test-long` does so before the tests."""
+    command = [TESTS.parent / "scripts/container-runtimes", "path"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @functools.cache

@@ -59,7 +59,7 @@ def test_the_unit_is_named_with_its_container_and_the_fix_is_that_of_the_runtime
         pytest.param({}, id="nobody"),
         pytest.param({"metrics.service": (0.5, 0.4)}, id="by chance"),
         pytest.param(
-            {"ecs.service": (0.95, 0.03), "metrics.service": (0.93, 0.02)}, id="two units"
+            {"sync.service": (0.95, 0.03), "metrics.service": (0.93, 0.02)}, id="two units"
         ),
     ],
 )
@@ -92,3 +92,24 @@ def test_seeds_choose_every_layout(tmp_path: pathlib.Path) -> None:
     assert chosen == {
         ("own", True), ("docker", True), ("docker", False), ("containerd", True), ("containerd", False),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("process", "unit"),
+    [("kubelet", "ecs.service"), ("plain", "")],
+    ids=["kubelet runs", "no orchestrator"],
+)
+def test_of_two_units_the_one_that_does_not_belong_on_the_host_is_blamed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, process: str, unit: str
+) -> None:
+    sure = (0.95, 0.03)
+    monkeypatch.setattr(incidents, "WALKING", (process,))
+    monkeypatch.setattr(incidents, "LOOPING", ("ecs.service",))
+    _, verdict = diagnose_reference(
+        tmp_path, "docker-cgroupfs", supervisors={"ecs.service": sure, "metrics.service": sure}
+    )
+    root = verdict.chain.steps[0]
+    assert (root.kind, root.subject.unit) == ("unit.hidden_crash_loop", unit)
+    reasons = [fact.text for fact in root.evidence if "Amazon ECS" in fact.text]
+    assert bool(reasons) == bool(unit)
+    assert any("mask -- ecs.service" in step.command for step in verdict.fix) == bool(unit)

@@ -224,7 +224,7 @@ def take(
     The growth comes from these seconds, and from `history` if that recording still runs.
     """
     layout = counts.read_layout(root)
-    with contextlib.closing(cgroupchurn.Churn(cgroupchurn.hierarchies(root))) as churn:
+    with contextlib.closing(cgroupchurn.Churn(cgroupchurn.hierarchies(root), root=root)) as churn:
         births = dict(churn.read())
         samples = [_sample(counts.read_census(layout, root), clock)]
         end = samples[0][0] + seconds

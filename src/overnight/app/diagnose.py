@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from overnight import app, detectors, errors
 from overnight.agent.uplink import windows as uploads
-from overnight.app import added_events, bundles, events, report_material, spool_ingest, spool_paths
+from overnight.app import (
+    added_events,
+    bundles,
+    events,
+    foreign_agents,
+    report_material,
+    spool_ingest,
+    spool_paths,
+)
 from overnight.detectors import fleet, own_load
 from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
 from overnight.model import times
@@ -197,7 +205,9 @@ def diagnose_event(
     if event is None:
         return decision.decide(None, ()), None
     case = cases.Case(home, event, within)
-    answers = tuple(run_detectors(case, discover_detectors(), on_answer))
+    answers = foreign_agents.add_evidence(
+        case, run_detectors(case, discover_detectors(), on_answer)
+    )
     of_fleet, fleet_answers = _run_fleet_detectors(case, ask_fleet, on_answer)
 
     def decide() -> Verdict:
@@ -212,7 +222,10 @@ def diagnose_event(
         incidents = [cases.Case(home, each, within, event) for each in choose_incidents(case)]
         if incidents:
             # Without a cause of its own, it leads to what happened before.
-            looked = [tuple(run_detectors(each, discover_detectors())) for each in incidents]
+            looked = [
+                foreign_agents.add_evidence(each, run_detectors(each, discover_detectors()))
+                for each in incidents
+            ]
             case, answers = incidents[0], decision.merge_answers((*looked, answers))
             verdict = decide()
     return verdict, case

@@ -37,6 +37,8 @@ SHARED_SLICE_FACTOR = 10
 RECENT_US = HOUR_US  # it must still go on shortly before the event
 # NRestarts explains the births where it rises at least half as fast.
 COUNTED_SHARE = 0.5
+# The confidence where it is not known which unit has a runtime start the container, or not even which container.
+UNKNOWN_UNIT, UNKNOWN_CONTAINER = 0.75, 0.5
 # A shorter recording gives no rate, unless the count is high enough for its uncertainty and goes on all the
 # time. A deploy or a boot is a burst: it pauses, or ends.
 MIN_SECONDS = 300.0
@@ -356,7 +358,9 @@ def _doubt(draft: _base.Draft, creator: _creators.Creator) -> None:
         if creator.restarted:
             text = f"the runtime itself restarted the container {creator.restarted} times"
         draft.oppose(
-            text, "cgroup-supervisors", factor=0.75 if creator.image or creator.programs else 0.5
+            text,
+            "cgroup-supervisors",
+            factor=UNKNOWN_UNIT if creator.image or creator.programs else UNKNOWN_CONTAINER,
         )
 
 

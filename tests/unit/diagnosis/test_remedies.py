@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import subprocess
 
@@ -160,3 +161,60 @@ def test_text_in_brackets_is_left_out_when_a_value_is_missing() -> None:
     assert remedies.fill("[{a}|some][ of {b}]", {}) == "some"
     assert remedies.fill("[{a}|some][ of {b}]", {"a": "1", "b": "{a}"}) == "1 of {a}"
     assert remedies.fill("{a}", {}) == ""
+
+
+def container_loop(container: str, unit: str = "", image: str = ""):
+    loop = findings.hidden_loop(unit, 330, "/docker")
+    subject = dataclasses.replace(loop.subject, container=container, image=image)
+    rest = [each for each in findings.reference() if each.kind != loop.kind]
+    return decide([*rest, dataclasses.replace(loop, subject=subject)])
+
+
+@pytest.mark.parametrize(
+    ("container", "unit", "first", "never"),
+    [
+        ("docker:ecs-agent", "", "docker ps --all --no-trunc", ("ctr ", "crictl", "mask")),
+        ("docker:?", "", "docker ps --all --no-trunc", ("ctr ", "crictl", "mask", "inspect")),
+        ("docker:image=a/b:1", "", "docker ps --all --no-trunc", ("ctr ", "crictl", "inspect")),
+        ("docker:ecs-agent", "session-3.scope", "docker ps --all --no-trunc", ("ctr ", "mask")),
+        ("docker:ecs-agent", "ecs.service", "systemctl disable --now -- ecs.service && systemctl mask -- ecs.service", ("ctr ",)),
+        ("docker:?", "ecs.service", "systemctl disable --now -- ecs.service && systemctl mask -- ecs.service", ("ctr ", "docker rm")),
+        ("containerd:default/a", "", "ctr --namespace default containers list", ("docker", "crictl", "mask")),
+        ("containerd:default/a", "a.service", "systemctl disable --now -- a.service && systemctl mask -- a.service", ("docker",)),
+        ("kubernetes:prod/web-7/app", "prod/web-7", "kubectl --namespace prod describe pod web-7", ("docker", "ctr ", "mask")),
+        ("systemd:run-*.service", "", "crictl ps -a; docker ps -a", ("mask",)),
+    ],
+)  # fmt: skip
+def test_the_fix_of_a_container_is_that_of_its_runtime(
+    container: str, unit: str, first: str, never: tuple[str, ...]
+) -> None:
+    commands = [step.command for step in container_loop(container, unit).fix if step.command]
+    assert commands[0] == first
+    assert not [command for command in commands for word in never if word in command]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a; reboot",
+        "$(reboot)",
+        "`reboot`",
+        "--help",
+        "a\nb",
+        "a'b",
+        'a"b',
+        "x" * 300,
+        "\x1b[2J",
+        "web-*",
+    ],
+)
+@pytest.mark.parametrize(
+    "runtime", ["docker:", "docker:image=", "containerd:default/", "kubernetes:p/q/"]
+)
+def test_an_unsafe_name_of_a_container_is_left_out_of_commands(name: str, runtime: str) -> None:
+    verdict = container_loop(f"{runtime}{name}", image=name)
+    assert verdict.fix
+    for step in (*verdict.fix, *verdict.next):
+        assert name not in step.command
+        assert "reboot)" not in step.command
+        assert "\x1b" not in step.command + step.what + step.expect

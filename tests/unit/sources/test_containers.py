@@ -186,6 +186,15 @@ def test_100_000_containers_are_not_listed(
     assert known.find("/docker", ID) == AGENT
 
 
+def test_a_storm_of_other_cgroups_hides_no_container(tmp_path: pathlib.Path) -> None:
+    """A rehearsal created 14,000 cgroups in one poll; the container born with them was counted below /docker."""
+    write_docker(tmp_path)
+    known = containers.Containers(tmp_path)
+    for number in range(1000):
+        known.find("/system.slice/ecs.service", f"past-{number}")
+    assert known.find("/docker", ID) == AGENT
+
+
 @contextlib.contextmanager
 def docker_api(root: pathlib.Path, answers: list[bytes]) -> Iterator[list[bytes]]:
     """Answer requests at the socket of Docker's API, one after the other."""

@@ -73,6 +73,12 @@ def polled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, sources.Rows |
         host.run(4711, "worker", 100, thread=4712)
         processes.full_scan(root)
         (root / "sys/fs/cgroup/memory/user.slice/born").mkdir()
+        for number in range(2):  # of Docker, with its state out of reach
+            scope = f"system.slice/docker-{number:064x}.scope"
+            (root / "sys/fs/cgroup/memory" / scope).mkdir(parents=True)
+        readers["cgroup-births"]()
+        (root / "proc/4713").mkdir()
+        (root / "proc/4713/cgroup").write_text("0::/system.slice/agent.service\n")
         return {name: read() for name, read in readers.items()}
 
 

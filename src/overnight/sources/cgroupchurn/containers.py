@@ -35,7 +35,8 @@ BUNDLES = (
 )
 MAX_STATE = 1 << 18
 MAX_NAMESPACES = 16
-MAX_LOOKUPS = 64  # in a poll; the other births count below their parent
+# In a poll, of ids and of other names; the other births count below their parent.
+MAX_LOOKUPS = 64
 MAX_ANSWER = 1 << 16
 MAX_TEXT = 100
 API_S = 0.2  # the recorder waits for it
@@ -128,11 +129,13 @@ class Containers:
         self._root = os.fspath(root)
         self._clock = clock
         self._known: dict[str, Container | None] = {}  # of this poll: it has a cgroup per hierarchy
+        self._lookups = [0, 0]
         self._calls = 0
         self._pause_until = 0.0
 
     def begin_poll(self) -> None:
         self._known.clear()
+        self._lookups = [0, 0]
         self._calls = 0
 
     def find(self, parent: str, directory: str) -> Container | None:
@@ -146,12 +149,13 @@ class Containers:
         if match is None or parent.startswith("/user.slice"):
             return None
         prefix, name = match[1] or "", match[2]
-        if name not in self._known and len(self._known) < MAX_LOOKUPS:
-            self._known[name] = self._look_up(parent, prefix, name)
+        is_id = HEX.fullmatch(name) is not None
+        if name not in self._known and self._lookups[is_id] < MAX_LOOKUPS:
+            self._lookups[is_id] += 1
+            self._known[name] = self._look_up(parent, prefix, name, is_id=is_id)
         return self._known.get(name)
 
-    def _look_up(self, parent: str, prefix: str, name: str) -> Container | None:
-        is_id = HEX.fullmatch(name) is not None
+    def _look_up(self, parent: str, prefix: str, name: str, *, is_id: bool) -> Container | None:
         container = (self._read_docker(name) if is_id else None) or self._read_bundle(name)
         if container is None and is_id and prefix in ("", "docker") and POD.search(parent) is None:
             container = self._ask_docker(name)

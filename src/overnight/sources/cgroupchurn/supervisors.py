@@ -5,8 +5,8 @@ own cgroup, is restarted itself, or opens a connection to the runtime's socket (
 call). Each second is a look: which units did so since the last one. A unit is the supervisor if it acts at the births and
 seldom otherwise, so the looks without a birth are counted, too.
 
-The kernel lists connections by sock_diag (UNIX_DIAG, 0.3 ms for 1,000 sockets); the process that has one is found in
-/proc/PID/fd. Looks are taken only while containers are born again and again: 1.5 ms each on 300 processes.
+The kernel lists connections by sock_diag (UNIX_DIAG); the process that has one is found in /proc/PID/fd. Looks are taken
+only while containers are born again and again. Measured on 240 processes: a look takes 0.24 ms, a search of all 17 ms.
 """
 
 from __future__ import annotations
