@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_evidence(case: cases.Case, answers: Iterable[Answer]) -> tuple[Answer, ...]:
     """Return the answers; a loop whose unit does not belong on this host has that as evidence, and its name."""
-    units = case.ring.facts(case.host, "units", case.event.time_us).state or {}
+    units = case.facts("units") or {}
     return tuple(
         dataclasses.replace(answer, findings=tuple(_judge(each, units) for each in answer.findings))
         if any(finding.kind == crash_loops.UNCOUNTED for finding in answer.findings)
