@@ -18,6 +18,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+from overnight.model import mounts
+
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts/container-runtimes"
 IMAGE = "amazon/amazon-ecs-agent:latest"
 AGENT = """
@@ -142,6 +144,8 @@ def running() -> Iterator[Runtimes]:
     assert programs is not None
     # Not the test's own folder: the path of a socket is short.
     folder = pathlib.Path(tempfile.mkdtemp(prefix="runtimes-"))
+    parents = [path / name for path in _hierarchies() for name in ("docker", "default")]
+    made = [path for path in parents if not path.exists()]
     try:
         with contextlib.ExitStack() as stack:
             runtimes = Runtimes(folder, programs)
@@ -149,7 +153,29 @@ def running() -> Iterator[Runtimes]:
             stack.callback(_remove_containers, runtimes)
             yield runtimes
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _clean(folder)
+        for path in made:  # the parent of all containers stays when the daemons end
+            for below in (*path.glob("*/"), path):
+                with contextlib.suppress(OSError):
+                    below.rmdir()
+
+
+def _clean(folder: pathlib.Path) -> None:
+    """End the containers that outlived their client, and remove mounts and files."""
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_bytes()
+            if b"containerd-shim" in command and os.fsencode(folder) in command:
+                os.kill(int(process.name), signal.SIGKILL)
+    for mount in mounts.read_mounts():
+        if pathlib.Path(mount.path).is_relative_to(folder):
+            subprocess.run(["umount", "--lazy", mount.path], check=False)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _hierarchies() -> list[pathlib.Path]:
+    top = pathlib.Path("/sys/fs/cgroup")
+    return [path for path in (top, *top.iterdir()) if (path / "cgroup.procs").exists()]
 
 
 def _remove_containers(runtimes: Runtimes) -> None:
