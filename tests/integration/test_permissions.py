@@ -15,6 +15,7 @@ import nights
 import otherusers
 import pytest
 
+from overnight import errors
 from overnight.app import pools
 from overnight.app.audit import changes
 from overnight.interfaces import cli
@@ -164,3 +165,26 @@ def test_a_user_who_is_not_root_undoes_and_leaves_nothing(open_folder: pathlib.P
             assert created.is_dir()
     assert not created.exists()
     assert list(state.iterdir()) == []
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("more", [[], ["--allow-partial"]], ids=["asked for all", "partial"])
+def test_a_user_without_permission_is_told_so_before_anything_is_recorded(
+    open_folder: pathlib.Path, more: list[str]
+) -> None:
+    home = open_folder / "user"
+    home.mkdir(mode=0o700)
+    os.chown(home, otherusers.STRANGER, otherusers.STRANGER)
+    words = ["--home", str(home / "data"), "record", "--for", "2s", *more]
+    done = subprocess.run(
+        otherusers.command(open_folder, *words, uid=otherusers.STRANGER),
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    said = " ".join(done.stderr.split())
+    assert "cannot record stacks (perf_event_open: E" in said
+    assert "the kernel log (Operation not permitted)" in said
+    assert done.returncode == (0 if more else errors.ExitCode.CANNOT)
+    assert ("recording the rest" in said) == bool(more)
+    assert ("sudo overnight record" in said and "--allow-partial" in said) == (not more)
+    assert (home / "data").exists() == bool(more)

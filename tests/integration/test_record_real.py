@@ -20,6 +20,9 @@ import jsonschema
 import noise
 import pytest
 
+from overnight import errors
+from overnight.app import open_segment
+from overnight.model import times
 from overnight.model.selection import Selection, Window
 from overnight.queries import flame, heatmap, reader, top
 from overnight.sources import cpu, perf
@@ -320,3 +323,35 @@ def test_the_recorder_stays_small() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert process.stdout.strip() == "[]"
+
+
+def test_stacks_of_the_open_segment_are_announced_while_the_recorder_runs(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Also to `diagnose`, which must not advise to record."""
+    process = start(tmp_path, "--for", "60s", "--segment", "60s")
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "overnight", "--home", str(tmp_path), *words],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    try:
+        wait_for_samples(tmp_path)
+        writing = open_segment.read_open(tmp_path)
+        assert writing is not None
+        available = times.format_instant(writing.end_us + open_segment.INGEST_US)
+        for words in (["top"], ["flame"], ["heatmap", "--by", "offset"], ["heatmap", "-O", "html"]):
+            done = ask(*words)
+            assert done.returncode == errors.ExitCode.CANNOT, done.stderr
+            assert f"available from {available}" in " ".join(done.stderr.split()), words
+        assert ask("heatmap").returncode == 0  # of the signals
+        done = ask("diagnose", "--at", "now")
+        text = " ".join(done.stdout.split())
+        assert f"available from {available}" in text, done.stderr
+        assert "overnight record" not in text
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert ask("top").returncode == 0

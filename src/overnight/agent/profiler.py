@@ -57,6 +57,7 @@ class Status:
     pid: int
     recorder: str
     frequency: int
+    segment_seconds: float
     updated_ns: int
     began_ns: int
     seconds: float
@@ -280,6 +281,7 @@ class Recording:
             processes=(os.getpid(), *self._recorder.processes, *self._options.helpers),
             recorder=self._options.recorder,
             frequency=self._options.frequency,
+            segment_seconds=self._options.segment_seconds,
             updated_ns=clock.wall_ns,
             began_ns=self._began.wall_ns,
             seconds=round((clock.monotonic_ns - self._began.monotonic_ns) / 1e9, 3),

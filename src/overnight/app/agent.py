@@ -26,7 +26,10 @@ from overnight.agent.uplink import loop, tasks
 from overnight.app import home as homes
 from overnight.app import record
 from overnight.model import addresses, files
+from overnight.model.event import Event
+from overnight.model.severity import Severity
 from overnight.sources import perf
+from overnight.store import added_events
 from overnight.store.ring import layout
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ CONFIG = task_config.PATH
 STEP_SECONDS = 0.5
 STOP_SECONDS = 45.0  # one request may take 30
 MAX_BACKOFF_SECONDS = 60.0
+PARTIAL = "recorder.partial"
 TOKEN = "OVERNIGHT_AGENT_TOKEN"  # noqa: S105 - the name of a variable
 Log = Callable[[str], None]
 
@@ -100,12 +104,26 @@ def run(
                 why="a host enrols with a single-use token of its server",
                 todo="on the server: `overnight token create --role agent`; here: `overnight agent --token-file FILE`",
             )
+        if missing := record.find_missing(options.record):
+            text = f"cannot record {' and '.join(missing)}; `overnight doctor` names the fix"
+            log(f"warning: {text}")
+            _report_partial(home, text)
         supervisor = Supervisor(options, log)
         supervisor.start()
         try:
             return record.record(options.record, stop, on_progress)
         finally:
             supervisor.stop()
+
+
+def _report_partial(home: pathlib.Path, text: str) -> None:
+    """Store what cannot be recorded as an event, which the uplink sends."""
+    at_us, host = time.time_ns() // 1000, platform.node() or "host"
+    event = Event(
+        at_us, PARTIAL, text, host, severity=Severity.INFO, id=f"{PARTIAL}-{at_us}", source="agent"
+    )
+    with contextlib.suppress(errors.CannotError):  # the recording goes on
+        added_events.add(home, [event])
 
 
 @contextlib.contextmanager

@@ -19,12 +19,13 @@ from overnight.app import (
     bundles,
     events,
     foreign_agents,
+    open_segment,
     report_material,
     spool_ingest,
     spool_paths,
 )
 from overnight.detectors import fleet, own_load
-from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
+from overnight.diagnosis import completeness, decision, knowledge, narrative, recording, suspects
 from overnight.model import times
 from overnight.model.event import is_outcome
 from overnight.model.finding import Answer, Status
@@ -32,7 +33,7 @@ from overnight.model.selection import Window
 from overnight.model.severity import Severity
 from overnight.model.text import plural
 from overnight.model.times import SECOND_US
-from overnight.model.verdict import VerdictStatus
+from overnight.model.verdict import Step, VerdictStatus
 from overnight.queries import case as cases
 from overnight.reports import diagnosis
 from overnight.sources import perf
@@ -52,6 +53,7 @@ ARRIVAL_US, REST_US = 30 * SECOND_US, 300 * SECOND_US
 # An outcome may come a timeout after its incident, and before the line of the log that reports it.
 REACH_US, LATE_US = 60 * SECOND_US, 3 * SECOND_US
 MAX_INCIDENTS = 3
+RUNNING_US = 10 * SECOND_US  # since the last reading of a recorder that runs
 FLEET_HOSTS = 3  # fewer are not a fleet
 REPORTED = "incident.reported"  # the kind of an incident that no rule and no watch saw
 FLEET = "fleet"  # the detector named where a server does not answer for its fleet
@@ -203,7 +205,7 @@ def diagnose_event(
 ) -> tuple[Verdict, cases.Case | None]:
     """Return the verdict on one event, and the case it was reached on."""
     if event is None:
-        return decision.decide(None, ()), None
+        return _advise_while_recording(decision.decide(None, ()), home), None
     case = cases.Case(home, event, within)
     answers = foreign_agents.add_evidence(
         case, run_detectors(case, discover_detectors(), on_answer)
@@ -228,7 +230,7 @@ def diagnose_event(
             ]
             case, answers = incidents[0], decision.merge_answers((*looked, answers))
             verdict = decide()
-    return verdict, case
+    return _advise_while_recording(verdict, home, case), case
 
 
 def choose_incidents(case: cases.Case) -> tuple[Event, ...]:
@@ -250,6 +252,30 @@ def choose_incidents(case: cases.Case) -> tuple[Event, ...]:
     return tuple(by_place.values())[:MAX_INCIDENTS]
 
 
+def _advise_while_recording(
+    verdict: Verdict, home: pathlib.Path, case: cases.Case | None = None
+) -> Verdict:
+    """Advise to wait for stacks that are being written; a recording that runs needs no command to start it."""
+    ring, now_us = rings.Reader(home), time.time_ns() // 1000
+    extents = filter(None, map(ring.extent, ring.hosts()))
+    if all(last_us < now_us - RUNNING_US for _, last_us in extents):
+        return verdict
+    steps = [
+        dataclasses.replace(step, command="") if step.command == narrative.RECORD else step
+        for step in verdict.next
+    ]
+    text = verdict.narrative
+    if text.todo_command == narrative.RECORD:
+        text = dataclasses.replace(text, todo_command="")
+    writing = open_segment.read_open(home)
+    if case is not None and writing is not None and writing.begin_us < case.window.end_us:
+        what, command = f"Diagnose again: {writing}", f"overnight diagnose {case.event.id}"
+        steps.insert(0, Step(what, command, "a verdict with these stacks"))
+        if text.todo:
+            text = dataclasses.replace(text, todo=f"{what}.", todo_command=command)
+    return dataclasses.replace(verdict, next=tuple(steps), narrative=text)
+
+
 def _add_pending(recorded: completeness.Recording, case: cases.Case) -> completeness.Recording:
     """Add raw segments of the incident window that were not ingested as a reason for missing stacks."""
     folder, count = spool_paths.spool_folder(case.home), 0
@@ -257,11 +283,19 @@ def _add_pending(recorded: completeness.Recording, case: cases.Case) -> complete
         name, end_us = perf.parse_segment_name(path.name), path.stat().st_mtime_ns // 1000
         if name is not None and name.host == case.host and end_us >= case.window.begin_us:
             count += name.start_ns // 1000 < case.window.end_us
-    if not count or recorded.stacks is None:
+    writing = open_segment.read_open(case.home)
+    reasons = []
+    if writing is not None and writing.begin_us < case.window.end_us:
+        reasons.append(str(writing))
+    if count:
+        what = plural(count, "raw segment")
+        is_running = "the recording that runs does so within seconds"
+        how = is_running if writing else "`overnight store ingest`"
+        reasons.append(f"{what} not ingested: {how}")
+    if not reasons or recorded.stacks is None:
         return recorded
-    why = f"{plural(count, 'raw segment')} not ingested: `overnight store ingest`"
-    gap = (case.window.begin_us, case.window.end_us, why)
-    stacks = dataclasses.replace(recorded.stacks, gaps=(*recorded.stacks.gaps, gap))
+    gaps = [(case.window.begin_us, case.window.end_us, why) for why in reasons]
+    stacks = dataclasses.replace(recorded.stacks, gaps=(*recorded.stacks.gaps, *gaps))
     return dataclasses.replace(recorded, stacks=stacks)
 
 

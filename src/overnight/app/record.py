@@ -22,6 +22,7 @@ from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
 from overnight.model import addresses, files
 from overnight.model import cpu as modes
+from overnight.model.cpu import format_cores
 from overnight.model.recording import (
     CoreSummary,
     Cost,
@@ -33,7 +34,7 @@ from overnight.model.recording import (
 )
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
-from overnight.sources import cpu, perf
+from overnight.sources import NoDataError, cpu, kmsg, perf
 from overnight.sources.perf import events
 
 if TYPE_CHECKING:
@@ -168,6 +169,27 @@ def flight_recorder_arguments(
         *(("--metrics", metrics) if metrics else ()),
         *(("--cloud-labels",) if cloud_labels else ()),
     )
+
+
+def find_missing(options: Options) -> tuple[str, ...]:
+    """Return what these options ask for and this process has no permission to record, each with the reason."""
+    missing = []
+    if options.profiles:
+        probe = events.probe(cpu.online())
+        why = next(iter(probe.refused.values()), "")
+        if why or not probe.cores:
+            cores = f" of cores {format_cores(probe.refused)}" if probe.cores else ""
+            missing.append(f"stacks{cores} (perf_event_open: {why or 'no core to sample'})")
+        elif not probe.kernel_stacks:
+            missing.append("kernel stacks (perf_event_open: only user space is allowed)")
+    if options.signals:
+        try:
+            kmsg.KernelLog.open().close()
+        except errors.MissingPermissionError as error:
+            missing.append(f"the kernel log ({error.why})")
+        except (OSError, NoDataError):
+            pass  # the host has none; the flight recorder reports that
+    return tuple(missing)
 
 
 def record(

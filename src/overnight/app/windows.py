@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight import errors, sources
+from overnight.app import open_segment
 from overnight.model import times
 from overnight.model.selection import Selection, Window, parse_event
 
@@ -136,8 +137,14 @@ def open_samples(request: Request) -> Samples:
     event = parse_event(filters.pop("perf_event", "0"))
     selection = Selection(cores=cores, event=event, **filters)
     reader = open_reader(request.home)
-    hosts = reader.hosts(query.host)
-    window = resolve_window(reader.extent(hosts), query.begin, query.end)
+    try:
+        hosts = reader.hosts(query.host)
+        window = resolve_window(reader.extent(hosts), query.begin, query.end)
+    except errors.CannotError as error:
+        if (writing := open_segment.read_open(request.home)) is None:
+            raise
+        todo = "run this command again then; `overnight cpu` and `overnight events` show what is recorded until now"
+        raise errors.CannotError(error.what, why=str(writing), todo=todo) from error
     return Samples(reader, hosts, window, selection, query)
 
 

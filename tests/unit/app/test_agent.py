@@ -15,6 +15,7 @@ import pytest
 from overnight import errors
 from overnight.app import agent, record
 from overnight.interfaces import cli
+from overnight.store.ring import reader as rings
 
 
 def options(home: pathlib.Path, server: str = "http://127.0.0.1:1", **more: object) -> agent.Options:  # fmt: skip
@@ -140,3 +141,25 @@ def test_an_uplink_that_fails_for_days_is_started_again(tmp_path: pathlib.Path) 
     supervisor._uplink.wait()
     supervisor._check_uplink()
     assert "in 60 s" in log[0]
+
+
+def test_an_agent_without_permission_goes_on_and_reports_what_is_missing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an event, which the uplink sends."""
+    monkeypatch.setattr(
+        agent.record, "find_missing", lambda _: ("stacks (EACCES)", "the kernel log")
+    )
+    monkeypatch.setattr(agent.record, "record", lambda *_: "recorded")
+    monkeypatch.setattr(agent.Supervisor, "start", lambda _: None)
+    monkeypatch.setattr(agent.Supervisor, "stop", lambda _: None)
+    lines: list[str] = []
+    options = agent.Options(record.Options(tmp_path, 1.0), "http://127.0.0.1:1", token="t")
+    assert agent.run(options, threading.Event(), lambda _: None, lines.append) == "recorded"
+    (event,) = rings.Reader(tmp_path).events(0, 1 << 62)
+    assert (event.kind, event.severity) == ("recorder.partial", "info")
+    assert (
+        event.text
+        == "cannot record stacks (EACCES) and the kernel log; `overnight doctor` names the fix"
+    )
+    assert lines == [f"warning: {event.text}"]

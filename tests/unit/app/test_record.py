@@ -15,11 +15,12 @@ import exhaustion
 import jsonschema
 import pytest
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.agent import profiler
 from overnight.app import record
 from overnight.interfaces import cli
 from overnight.model.recording import Failure, Part, Recording
+from overnight.sources import kmsg
 from overnight.sources.perf import events
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
@@ -116,7 +117,7 @@ def test_a_recording_ends_when_its_only_part_dies(tmp_path: pathlib.Path) -> Non
 
 
 STATUS = profiler.Status(
-    "recording", "", 1, "native", 97, 0, 0, 1.0, 0.1, 1.0, 1, 0, 0, 0, 0, 0, False, 1 << 30
+    "recording", "", 1, "native", 97, 120.0, 0, 0, 1.0, 0.1, 1.0, 1, 0, 0, 0, 0, 0, False, 1 << 30
 )
 SUMMARY = profiler.Summary(1.0, (), (), 0, 0, 0.0, 0)
 
@@ -260,3 +261,49 @@ def test_progress_without_descriptors_does_not_end_the_recording() -> None:
     with exhaustion.no_descriptors():
         monitor.show()
     assert len(shown) == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "refused", "kernel", "missing"),
+    [
+        ((0, 1), {}, True, ()),
+        ((), {0: "EACCES: Permission denied"}, False, ("stacks (perf_event_open: EACCES: Permission denied)",)),
+        ((0,), {1: "EBUSY: busy"}, True, ("stacks of cores 1 (perf_event_open: EBUSY: busy)",)),
+        ((0, 1), {}, False, ("kernel stacks (perf_event_open: only user space is allowed)",)),
+        ((), {}, False, ("stacks (perf_event_open: no core to sample)",)),
+    ],
+)  # fmt: skip
+def test_what_may_not_be_recorded_is_found_before_the_start(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: tuple[int, ...],
+    refused: dict[int, str],
+    kernel: bool,
+    missing: tuple[str, ...],
+) -> None:
+    probe = events.Probe(cores, refused, kernel, hardware_cycles=False, own_process=True)
+    monkeypatch.setattr(events, "probe", lambda _: probe)
+    asked = record.Options(tmp_path, 1.0, signals=False)
+    assert record.find_missing(asked) == missing
+    assert record.find_missing(dataclasses.replace(asked, profiles=False)) == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "missing"),
+    [
+        (errors.MissingPermissionError("x", why="denied", todo="y"), ("the kernel log (denied)",)),
+        (sources.NoDataError("does not exist"), ()),
+        (OSError(24, "Too many open files"), ()),
+    ],
+)
+def test_a_kernel_log_that_may_not_be_read_is_missing_an_absent_one_is_not(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    missing: tuple[str, ...],
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(kmsg.KernelLog, "open", refuse)
+    assert record.find_missing(record.Options(tmp_path, 1.0, profiles=False)) == missing

@@ -44,13 +44,14 @@ def record(
     every: list[str] | None = session.option(
         None, "Seconds between two readings of a signal (repeatable).", "SIGNAL=SECONDS"
     ),
+    allow_partial: bool = session.flag("Record the rest if a part cannot be recorded."),
     cloud: bool = session.flag("Read labels from the cloud's metadata service.", "--cloud-labels"),
     print_unit: bool = session.flag("Print a systemd unit that records without root."),
 ) -> int:
     """Record signals, events and stacks of every core.
 
     Ctrl-C ends the recording early and shows the result. Even after kill -9, everything but the last seconds
-    can be read. Exits with 3 if a part of the recording failed.
+    can be read. Exits with 3 if a part of the recording failed, and immediately if one cannot be recorded.
     """
     from overnight.app import record as recorder
     from overnight.app import units
@@ -84,6 +85,15 @@ def record(
             why="they belong to the flight recorder, which does not run then",
             todo="leave --profiles-only out",
         )
+    if missing := recorder.find_missing(options):
+        what = f"cannot record {' and '.join(missing)}"
+        if not allow_partial:
+            raise errors.MissingPermissionError(
+                what,
+                why="this user has no permission",
+                todo="`sudo overnight record`, or `overnight doctor` for other fixes; --allow-partial records the rest",
+            )
+        terminal.echo(f"warning: {what}; recording the rest", err=True)
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
         recording = recorder.record(options, stop, show_progress)
