@@ -289,8 +289,9 @@ def _uncounted_draft(
     restarts_per_hour: float | None,
     sureness: float,
 ) -> _base.Draft:
-    cgroup, unit = creator.cgroup, creator.unit
-    window, hours = loop.window, float(loop.seconds.sum()) / 3600
+    cgroup, unit, window = creator.cgroup, creator.unit, loop.window
+    loop = loop.without_bursts("born")
+    hours = float(loop.seconds.sum()) / 3600
     born, died, lived, short_lived = map(loop.total, ("born", "died", "lived", "short_lived"))
     life = lived / died / 1000 if died else 0.0
     is_shared = not creator.container and _host_state.is_shared_slice(cgroup)

@@ -35,8 +35,6 @@ GROWTH_READINGS = 10  # where the level is alarming already, ten minutes are eno
 GROWTH_MIN = 200
 # A fall by a fifth is a purge; what comes and goes with memory pressure is less.
 FALL_SHARE, FALL_MIN = 0.2, 100
-# A rise by more than that, ten times as fast as usual, is a burst: what happens after it is the slope.
-BURST = 10.0
 WATCHDOG_US = 5 * SECOND_US  # of a network driver: a walk on one core must not take longer
 FAR_HOURS = 8766.0
 SLOW_READ_US = 1_000  # below this the read does not grow with the zombies, or they are few
@@ -233,12 +231,14 @@ def _cut_at_steps(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, 
     rises = np.diff(dying)
     rates = rises / np.maximum(np.diff(gauges.time_us), 1)
     fell = -rises > np.maximum(FALL_MIN, FALL_SHARE * dying[:-1])
-    burst = (rises > FALL_MIN) & (rates > BURST * np.median(rates if len(rates) else 0))
+    burst = (rises > FALL_MIN) & (rates > trends.BURST * np.median(rates if len(rates) else 0))
     cuts = np.flatnonzero(fell | burst | (np.diff(gauges.boot) != 0)) + 1
     edges = [0, *cuts.tolist(), len(dying)]
     at = _row_at(gauges, event_us)
     first = max(edge for edge in edges if edge <= at)
     last = min(edge for edge in edges if edge > at)
+    if at + 1 - first >= GROWTH_READINGS:  # the time after the event is not needed
+        last = at + 1
     kept = trends.Gauges(
         gauges.time_us[first:last],
         gauges.boot[first:last],

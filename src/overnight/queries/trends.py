@@ -25,6 +25,7 @@ Integers = npt.NDArray[np.int64]
 
 # A counter is sampled if a reading is this near: the slowest such signal has one every 60 s.
 NEAR_US = 65 * SECOND_US
+BURST = 10.0  # times as fast as usual: a deploy, or a boot
 MAX_POINTS = 400  # pairs of points grow with the square: 80,000 slopes take 2 ms
 BATCHES = 8
 # Two-sided 99 % points of Student's t for 1 to 7 degrees of freedom.
@@ -111,6 +112,14 @@ class Growth:
         some = slice(first, last + 1)
         rises = {column: numbers[some] for column, numbers in self.rises.items()}
         return Growth(self.key, self.begin_us[some], self.end_us[some], self.seconds[some], rises)
+
+    def without_bursts(self, column: str) -> Growth:
+        """Return the intervals in which a column rose no more than ten times as fast as usual."""
+        rates = self.rises[column] / self.seconds
+        calm = rates <= BURST * np.median(rates)
+        rises = {name: numbers[calm] for name, numbers in self.rises.items()}
+        spans = (each[calm] for each in (self.begin_us, self.end_us, self.seconds))
+        return Growth(self.key, *spans, rises) if calm.any() else self
 
     def total(self, column: str) -> float:
         return float(self.rises[column].sum())

@@ -228,7 +228,11 @@ def test_thousands_within_seconds_have_no_slope(tmp_path: pathlib.Path) -> None:
 def test_growth_is_measured_after_a_burst(tmp_path: pathlib.Path, burst: int, begin: int) -> None:
     """As in the rehearsal: thousands within seconds, then ten a second."""
     home = evidence.Home(tmp_path, 120)
-    home.signal("memory-cgroups", 2, lambda s: {"": (11 * s + burst * (s >= 40) + 1200, 20, 10 * s + burst * (s >= 40) + 1180, 0, 1)})  # fmt: skip
+
+    def dying(second: int) -> int:  # after the event, some are freed
+        return 1180 + 10 * second + burst * (second >= 40) - 600 * (second > 110)
+
+    home.signal("memory-cgroups", 2, lambda s: {"": (dying(s) + 20, 20, dying(s), 0, 1)})
     home.signal("cgroup-births", 1, lambda s: {"/a.service": (10 * s,) * 3 + (s,)})
     (finding,) = DETECTOR.look(home.case(home.add_event(110, "net.driver_reset"))).findings
     assert finding.window.begin_us == rings.us(begin)

@@ -114,3 +114,12 @@ def test_the_table_has_the_last_row_of_the_window(tmp_path: pathlib.Path) -> Non
     source = _record(tmp_path, {0: {"/a": (1, 2), "/b": (3, 4)}, 10: {"/b": (5, 6)}, 20: {}})
     rows = trends.table(source, rings.HOST, "cgroup-births", _window(0, 15))
     assert rows == {"/b": {"born": 5, "died": 6}}
+
+
+@pytest.mark.parametrize(("burst", "kept"), [(1000.0, 5), (100.0, 6)])
+def test_a_burst_is_ten_times_as_fast_as_usual(burst: float, kept: int) -> None:
+    ends = np.arange(1, 7)
+    rises = np.array([20.0, burst * 2, 20.0, 20.0, 20.0, 20.0])
+    growth = trends.Growth("/a", ends - 1, ends, np.full(6, 2.0), {"born": rises})
+    calm = growth.without_bursts("born")
+    assert (len(calm.seconds), calm.total("born")) == (kept, 100.0 + (kept - 5) * 200.0)
