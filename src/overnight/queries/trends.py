@@ -118,8 +118,9 @@ class Growth:
         rates = self.rises[column] / self.seconds
         calm = rates <= BURST * np.median(rates)
         rises = {name: numbers[calm] for name, numbers in self.rises.items()}
-        spans = (each[calm] for each in (self.begin_us, self.end_us, self.seconds))
-        return Growth(self.key, *spans, rises) if calm.any() else self
+        if not calm.any():
+            return self
+        return Growth(self.key, self.begin_us[calm], self.end_us[calm], self.seconds[calm], rises)
 
     def total(self, column: str) -> float:
         return float(self.rises[column].sum())
