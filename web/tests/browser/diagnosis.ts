@@ -76,6 +76,8 @@ async function check(page: Page, look: Look): Promise<void> {
       }),
     };
   });
+  const begins = await page.evaluate(() => [...document.querySelectorAll("#timeline .hot")].map((one) => one.getBoundingClientRect().left));
+  for (const left of begins) assert(left >= 0 && left < look.width - 100, `the incident window begins at ${left} of ${look.width} px`);
   const dark = look.scheme === "dark" && look.media === "screen";
   assert.deepEqual(seen, {
     broken: false, scripts: 1, sources: 0, handlers: 0, ground: !dark, ink: dark, over: 0, unnamed: 0, tables: 0, headings: 1, targets: 0, outside: [],
