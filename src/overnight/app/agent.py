@@ -26,7 +26,7 @@ from overnight.agent.uplink import loop, tasks
 from overnight.app import home as homes
 from overnight.app import record
 from overnight.model import addresses, files
-from overnight.model.event import Event
+from overnight.model.event import PARTIAL, Event
 from overnight.model.severity import Severity
 from overnight.sources import perf
 from overnight.store import added_events
@@ -39,7 +39,6 @@ CONFIG = task_config.PATH
 STEP_SECONDS = 0.5
 STOP_SECONDS = 45.0  # one request may take 30
 MAX_BACKOFF_SECONDS = 60.0
-PARTIAL = "recorder.partial"
 TOKEN = "OVERNIGHT_AGENT_TOKEN"  # noqa: S105 - the name of a variable
 Log = Callable[[str], None]
 

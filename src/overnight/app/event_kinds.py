@@ -6,7 +6,7 @@ import difflib
 import functools
 
 from overnight.agent import signals
-from overnight.model.event import DEATHS, IMPORTED, LINES_LOST
+from overnight.model.event import DEATHS, IMPORTED, LINES_LOST, PARTIAL
 from overnight.sources.kernelrules import rulefiles
 
 
@@ -15,7 +15,7 @@ def find_known() -> tuple[str, ...]:
     """Return the kinds of the built-in rules and watches, of the recorder, and of imported evidence."""
     of_rules = (rule.kind for rule in rulefiles.built_in())
     of_watches = (kind for watch in signals.discover_watches() for kind in watch.finds)
-    return tuple(sorted({*of_rules, *of_watches, *DEATHS, IMPORTED, LINES_LOST}))
+    return tuple(sorted({*of_rules, *of_watches, *DEATHS, IMPORTED, LINES_LOST, PARTIAL}))
 
 
 def is_found(kind: str) -> bool:

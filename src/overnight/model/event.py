@@ -13,13 +13,14 @@ Value = str | int | float | bool
 PANIC, UNCLEAN_REBOOT = "host.panic", "host.unclean_reboot"
 DEATHS = (PANIC, UNCLEAN_REBOOT)
 LINES_LOST = "kernel.lines_lost"  # of the kernel log, with their sequence numbers
+PARTIAL = "recorder.partial"  # an agent goes on without some of what it was to record
 # A file of another tool was imported, from its first to its last reading; its field `contains` is the
 # `finding.Need` that it meets: events, cpu or profiles.
 IMPORTED = "evidence.imported"
 # First words of the kinds that the recorder, its rules and its watches report.
 NAMESPACES = (
     "clock", "container", "cpu", "evidence", "gpu", "host", "kernel", "limit", "machine", "memory", "net",
-    "pressure", "rcu", "storage", "task", "unit", "workqueue",
+    "pressure", "rcu", "recorder", "storage", "task", "unit", "workqueue",
 )  # fmt: skip
 
 
