@@ -405,7 +405,7 @@ def test_the_last_audit_of_a_host_is_kept_under_its_own_name(fleet: World) -> No
     fleet.plane.report(who, report(1))
     with pytest.raises(errors.NotFoundError, match="host db-7 has not reported an audit") as raised:
         fleet.plane.unit_audit("db-7")
-    assert "overnight audit on db-7" in raised.value.todo
+    assert "`overnight audit` on db-7" in raised.value.todo
     with pytest.raises(errors.NotFoundError, match="no host 'db-8'"):
         fleet.plane.unit_audit("db-8")
     fleet.clock.forward(100)

@@ -107,7 +107,7 @@ def test_plain_http_beyond_loopback_needs_insecure(tmp_path: pathlib.Path) -> No
 def test_the_first_start_says_how_to_create_a_token(tmp_path: pathlib.Path) -> None:
     with serverprocesses.running(tmp_path) as server:
         server.stop()
-    assert "overnight token create --role admin" in server.log
+    assert "token create --role admin`" in server.log
 
 
 def test_a_stop_finishes_requests_and_exits_with_0(tmp_path: pathlib.Path) -> None:

@@ -151,7 +151,8 @@ def test_another_server_takes_over_from_one_that_is_killed(place: Place) -> None
         notes = command.communicate(timeout=60)[1]
     [made] = place.list()
     if killed is asked:
-        assert f"the reservation goes on: overnight reservations show {made.id}" in notes
+        assert "the reservation goes on: `overnight --server " in notes
+        assert f" reservations show {made.id}`" in notes
     left = place.servers.index(other if killed is asked else asked)
     wait_for(lambda: place.list()[0].state is ReservationState.ACTIVE)
     place.run("reservations", "extend", made.id, "--for", "2s", server=left, expect=1)

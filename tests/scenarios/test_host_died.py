@@ -61,9 +61,9 @@ def test_the_process_that_held_the_core_is_found_in_the_last_seconds(
         # What the last seconds show is reported; that it took the host down is not known.
         assert verdict.status is VerdictStatus.NO_CAUSE
         assert "cpu.rt_hog" in {each.kind for each in verdict.ruled_out}
-        assert verdict.narrative.event.endswith(" UTC, or up to 1 min later")
+        assert verdict.narrative.event.endswith("Z, or up to 1 min later")
         return
     assert verdict.chain is not None
     assert [step.kind for step in verdict.chain.steps] == ["cpu.rt_hog", "cpu.core_saturated", kind]
     assert verdict.chain.root.subject.process.startswith(str(incident.facts["process"]))
-    assert verdict.narrative.event.endswith(" UTC")
+    assert verdict.narrative.event.endswith("Z")
