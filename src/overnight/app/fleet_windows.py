@@ -80,7 +80,7 @@ def request_window(
     end_us: int = 0,
     why: str = "",
 ) -> WindowRow | TaskRow:
-    """Return the window if the server holds it, else the task that has its host upload it."""
+    """Return the newest window that the server holds, else the task that has its host upload it."""
     row = plane.host(host)
     arguments: dict[str, Any]
     now_us, needed_us = plane.context.clock(), 0
@@ -93,22 +93,24 @@ def request_window(
         arguments = {"begin_us": begin_us, "end_us": end_us}
     known = plane.windows(host, **arguments)
     whole = (w for w in known if event_id or w.begin_us <= begin_us < end_us <= w.end_us)
-    is_away = row.seen_us < now_us - OFFLINE_US
     newest = _newest(whole)
-    # A first window is enough while the rest may still come, and where nobody can be asked for it.
-    if newest and (
-        newest.end_us >= needed_us
-        or now_us < needed_us + REST_US
-        or is_away
-        or not asked_by.role.allows(Role.OPERATOR)
-    ):
-        return newest
-    if is_away:
+    is_away, may_ask = row.seen_us < now_us - OFFLINE_US, asked_by.role.allows(Role.OPERATOR)
+    if newest is None and is_away:
         raise HostOfflineError(host, [window for window in known if window.is_held])
-    for task in plane.tasks.list(host):
-        if task.kind is TaskKind.UPLOAD_WINDOW and not task.state.is_final and task.arguments == arguments:  # fmt: skip
-            return task
-    if not asked_by.role.allows(Role.OPERATOR):
+    asked = [
+        task
+        for task in plane.tasks.list(host)
+        if task.kind is TaskKind.UPLOAD_WINDOW and task.arguments == arguments
+    ]
+    if newest:
+        # The rest of a first window is asked for once, if it did not come unasked: the recording may end there.
+        is_late = newest.end_us < needed_us and now_us >= needed_us + REST_US
+        if is_late and may_ask and not asked and not is_away:
+            plane.tasks.create(host, TaskKind.UPLOAD_WINDOW, arguments, by=asked_by.title, why=why)
+        return newest
+    if waiting := next((task for task in asked if not task.state.is_final), None):
+        return waiting
+    if not may_ask:
         raise errors.NotAllowedError(
             f"only an operator can ask host {host} for a window",
             why=f"token {asked_by.name} has the role {asked_by.role}, and the server does not hold the window",

@@ -102,7 +102,7 @@ def test_the_life_of_a_pool(pool: Pool) -> None:
     created = pool.json("pool-1", "create", "ci", "--template", "plain", "--target", "2")
     assert created["pool"]["status"] == "active"
     assert "no reaper is running for this pool" in pool("show", "ci", code=1)
-    assert "overnight pool serve" in pool("replenish", "ci", code=3)
+    assert " pool serve" in pool("replenish", "ci", code=3)
     assert "--plain-http" in pool("serve", "--listen", "0.0.0.0:0", code=2)
     assert "target 2, ready 0, warming 0" in pool("acquire", "ci", code=3)
     with served(pool.home, "--interval", "1s") as serving:
@@ -169,7 +169,7 @@ def test_members_survive_a_restart_of_the_reaper(pool: Pool) -> None:
 
 def test_a_cold_claim_from_the_command_line(pool: Pool) -> None:
     pool("create", "ci", "--template", "plain", "--target", "0")
-    assert "overnight pool serve" in pool("acquire", "ci", "--cold", code=3)
+    assert " pool serve" in pool("acquire", "ci", "--cold", code=3)
     with served(pool.home, "--interval", "60s") as serving:
         serving.stderr.readline()
         [claim] = pool.json("pool-claims-1", "acquire", "ci", "--cold")["claims"]
