@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
 import threading
@@ -19,7 +20,7 @@ def stop_on_signals(stop: threading.Event) -> contextlib.AbstractContextManager[
     Only the main thread may install handlers; elsewhere the caller of that thread stops it. A handler is
     installed even where SIGINT is ignored, as in a background job of a shell.
     """
-    return _handle(STOP_SIGNALS, lambda *_: stop.set())
+    return _handle(STOP_SIGNALS, lambda *_: _set(stop))
 
 
 def stop_then_interrupt(stop: threading.Event) -> contextlib.AbstractContextManager[None]:
@@ -28,9 +29,21 @@ def stop_then_interrupt(stop: threading.Event) -> contextlib.AbstractContextMana
     def handle(*_: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
-        stop.set()
+        _set(stop)
 
     return _handle(STOP_SIGNALS, handle)
+
+
+def _set(stop: threading.Event) -> None:
+    """Set an event from a signal handler.
+
+    In a thread without locks of its own: `stop.wait()` holds the event's lock for moments, and a handler that runs in
+    one of them would wait for it for ever.
+    """
+    try:
+        _thread.start_new_thread(stop.set, ())
+    except RuntimeError:  # no thread can be started
+        stop.set()
 
 
 def interrupt_on_signals() -> contextlib.AbstractContextManager[None]:
