@@ -186,5 +186,6 @@ def test_a_user_without_permission_is_told_so_before_anything_is_recorded(
     assert "the kernel log (Operation not permitted)" in said
     assert done.returncode == (0 if more else errors.ExitCode.CANNOT)
     assert ("recording the rest" in said) == bool(more)
-    assert ("sudo overnight record" in said and "--allow-partial" in said) == (not more)
+    sudo = f"sudo overnight --home {home}/data record"
+    assert (sudo in said and "--allow-partial" in said) == (not more)
     assert (home / "data").exists() == bool(more)

@@ -164,6 +164,6 @@ def seeds(folder: pathlib.Path) -> dict[str, list[bytes]]:
         ],
         "sysstat": [MPSTAT],
         "sadf": [json.dumps(SADF).encode()],
-        "knowledge": [b"".join(b"[[" + part for part in causes.split(b"\n[[")[1::9])],
+        "knowledge": [b"".join(b"\n[[" + part for part in causes.split(b"\n[[")[1::9])],
         "unit": [UNIT.encode(), b"Package: bash\nStatus: install ok installed\nVersion: 5\n\n"],
     }  # fmt: skip

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.agent import flight_recorder, profiler
 from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
@@ -34,7 +34,7 @@ from overnight.model.recording import (
 )
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
-from overnight.sources import NoDataError, cpu, kmsg, perf
+from overnight.sources import cpu, kmsg, perf
 from overnight.sources.perf import events
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def find_missing(options: Options) -> tuple[str, ...]:
             kmsg.KernelLog.open().close()
         except errors.MissingPermissionError as error:
             missing.append(f"the kernel log ({error.why})")
-        except (OSError, NoDataError):
+        except (OSError, sources.NoDataError):
             pass  # the host has none; the flight recorder reports that
     return tuple(missing)
 

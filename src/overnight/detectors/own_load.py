@@ -20,6 +20,7 @@ class OwnLoad(_base.Detector):
 
     name = "own-load"
     needs = (Need.CPU, Need.PROFILES, Need.PROCESSES)
+    clears_by = ((Need.CPU,), (Need.PROFILES,))
 
     def examine(self, case: cases.Case) -> Answer:
         culprits = case.once(culprit.find_culprits).culprits

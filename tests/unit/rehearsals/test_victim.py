@@ -36,7 +36,7 @@ def test_names_rates_and_queues_vary_with_the_seed() -> None:
 
 def test_the_reset_is_an_event_with_its_queue_and_core_marked_as_a_rehearsal() -> None:
     parameters = {
-        "run": "overnight-0123abcd", "bus": "0000:20:03.0", "interface": "ens5", "queue": 3,
+        "run": "overnight-0123abcd", "bus": "0000:20:03.0", "interface": "ens5", "queue": 3, "late_ms": 5000,
         "core": 1, "driver": "2.17.0g",
     }  # fmt: skip
     now = clock.Clock(10**18, 10**11)

@@ -13,7 +13,7 @@ import pytest
 from overnight.rehearsals import victim_worker
 
 PARAMETERS = {
-    "run": "overnight-0", "bus": "0000:20:03.0", "interface": "ens5", "queue": 3, "core": 1,
+    "run": "overnight-0", "bus": "0000:20:03.0", "interface": "ens5", "queue": 3, "late_ms": 5000, "core": 1,
     "driver": "2.17.0g", "share": 0.01, "rate": 1000,
 }  # fmt: skip
 

@@ -44,9 +44,10 @@ def create(
     why: str = session.option("", WHY, "TEXT"),
     file: files.FileOption = None,
 ) -> None:  # fmt: skip
-    """Create a token and print it once, or write it to a file that only its owner may read.
+    """Create a token, and print it once.
 
-    The database is written to the database directly: no server has to run. A token of the role agent enrols one host, once.
+    With -o, write it to a file that only its owner may read. The command writes to the database directly: no server has
+    to run. A token of the role agent enrols one host, once.
     """
     from overnight.app import tokens
     from overnight.model.control_plane import Role
