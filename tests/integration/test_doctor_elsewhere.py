@@ -128,7 +128,17 @@ def test_the_user_nobody_records_only_signals(open_folder: pathlib.Path) -> None
     home.mkdir(mode=0o700)
     os.chown(home, otherusers.NOBODY, otherusers.NOBODY)
     process = run(
-        as_nobody(open_folder, "--home", str(home), "record", "--for", "1s", "-O", "json"),
+        as_nobody(
+            open_folder,
+            "--home",
+            str(home),
+            "record",
+            "--allow-partial",
+            "--for",
+            "1s",
+            "-O",
+            "json",
+        ),
     )
     assert process.returncode == 0, process.stderr
     recording = json.loads(process.stdout)

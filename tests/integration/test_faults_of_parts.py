@@ -261,7 +261,7 @@ def test_an_ingest_process_that_the_oom_killer_ends_hides_nothing(
     ring.close()
     verdict, _ = diagnose.diagnose_event(home, event)
     assert verdict.status is not VerdictStatus.CAUSE_FOUND
-    why = "2 raw segments not ingested: overnight store ingest"
+    why = "2 raw segments not ingested: `overnight store ingest`"
     assert [gap.kind for gap in verdict.gaps if why in gap.why] == [GapKind.STACKS]
     assert list(spool_ingest.ingest_leftovers(home)) == []
     verdict, _ = diagnose.diagnose_event(home, event)

@@ -274,6 +274,7 @@ def compare_arms(
 def save_run(run: Investigation, home: pathlib.Path, leading: str = "") -> None:
     """Write what a diagnosis in the data home of an investigation has to know; `leading` is the event of the report."""
     document = {"leading": leading, "investigation": run.as_json()}
+    files.make_folder(home)  # also where nothing was recorded
     files.write_atomically(home / RUN_FILE, jsons.dumps(document))
 
 

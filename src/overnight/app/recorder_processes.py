@@ -54,7 +54,7 @@ class Child:
 
     def wake(self) -> None:
         """Have ingest look for segments now."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # it died, or was found dead
             if self.process.stdin is not None:
                 os.write(self.process.stdin.fileno(), b"\n")
 

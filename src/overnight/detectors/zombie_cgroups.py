@@ -35,6 +35,8 @@ GROWTH_READINGS = 10  # where the level is alarming already, ten minutes are eno
 GROWTH_MIN = 200
 # A fall by a fifth is a purge; what comes and goes with memory pressure is less.
 FALL_SHARE, FALL_MIN = 0.2, 100
+# What is dying stays so for hours, so a high count is good for longer than a low one; a purge since is not seen.
+MAX_AGE_US = 2 * HOUR_US
 WATCHDOG_US = 5 * SECOND_US  # of a network driver: a walk on one core must not take longer
 FAR_HOURS = 8766.0
 SLOW_READ_US = 1_000  # below this the read does not grow with the zombies, or they are few
@@ -132,10 +134,11 @@ class ZombieCgroups(_base.Detector):
             raise _base.MissingError(
                 "memory cgroups were not counted in the day before the event", Need.MEMORY_CGROUPS
             )
-        if why := freshness.explain_silence(case, Need.MEMORY_CGROUPS):
-            raise _base.MissingError(why, Need.MEMORY_CGROUPS)
         gauges, is_cut = _cut_at_steps(gauges, case.event.time_us)
         at = _row_at(gauges, case.event.time_us)
+        if case.event.time_us - int(gauges.time_us[at]) > MAX_AGE_US:
+            why = freshness.explain_silence(case, Need.MEMORY_CGROUPS)
+            raise _base.MissingError(why, Need.MEMORY_CGROUPS)
         count = _Count(*(int(gauges.values[name][at]) for name in columns))
         slope = trends.slope(gauges.time_us, gauges.values["dying"])
         growth = slope if slope is not None and _is_growing(slope, count) else None

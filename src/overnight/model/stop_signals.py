@@ -25,10 +25,13 @@ def stop_on_signals(stop: threading.Event) -> contextlib.AbstractContextManager[
 
 def stop_then_interrupt(stop: threading.Event) -> contextlib.AbstractContextManager[None]:
     """Set `stop` on the first SIGINT or SIGTERM, and raise KeyboardInterrupt on the second."""
+    was_asked = False
 
     def handle(*_: object) -> None:
-        if stop.is_set():
+        nonlocal was_asked
+        if was_asked or stop.is_set():
             raise KeyboardInterrupt
+        was_asked = True
         _set(stop)
 
     return _handle(STOP_SIGNALS, handle)
