@@ -113,7 +113,8 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Device:
         "close": lambda _: None,
     }
     monkeypatch.setattr(kmsg, "os", type("os", (), {**vars(os), **{n: staticmethod(f) for n, f in used.items()}}))  # fmt: skip
-    monkeypatch.setattr(kmsg, "_now", lambda: device.now)
+    # Of the device, also for its default: a stamp that is later than the machine's uptime is not in the past.
+    monkeypatch.setattr(kmsg.KernelLog.__init__, "__defaults__", (lambda: device.now,))
     return device
 
 
