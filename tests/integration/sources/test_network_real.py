@@ -18,10 +18,18 @@ from overnight.sources import ethtool, interrupts, netqueues
 
 SYS = pathlib.Path("/sys")
 BEGIN = """
-import json, socket, subprocess
+import json, pathlib, socket, subprocess, time
 from overnight.sources import ethtool, interrupts, netqueues
 from overnight import sources
 def ip(*words): subprocess.run(["ip", *words], check=True)
+def bring_up():
+    # The kernel drops packets until it has noticed the carrier, up to a second later.
+    ip("link", "set", "over0", "up"); ip("link", "set", "over1", "up")
+    for _ in range(100):
+        if pathlib.Path("/sys/class/net/over0/operstate").read_text() == "up\\n":
+            return
+        time.sleep(0.1)
+    raise TimeoutError("over0 has no carrier")
 """
 Run = Callable[[str], object]
 Rows = Mapping[str, Any]
@@ -52,7 +60,7 @@ def test_traffic_and_link_flaps_are_counted(run_isolated: Run) -> None:
     before, after, none = run_isolated(
         """
 ip("link", "add", "over0", "type", "veth", "peer", "name", "over1")
-ip("link", "set", "over0", "up"); ip("link", "set", "over1", "up")
+bring_up()
 read = netqueues.open_interfaces()
 packet_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 packet_socket.bind(("over0", 0x88B5))
