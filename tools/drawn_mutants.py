@@ -1,10 +1,11 @@
 """Measure how many new small mistakes the tests notice, at places that a seed chooses.
 
     python tools/drawn_mutants.py draw --seed 7 --count 60 > drawn.toml    # places; write `new` for each
-    python tools/drawn_mutants.py run drawn.toml                           # the share that is noticed
+    python tools/drawn_mutants.py run drawn.toml --jobs 4                  # the share that is noticed
 
 Whoever writes the mistakes writes all of them before the first run. Unlike tests/mutants.toml, which keeps what tests must
-notice, an entry names no test: all tests of its area run, and a mistake that changes nothing counts as survived.
+notice, an entry names no test: all tests of its area run, and a mistake that changes nothing counts as survived. Tests that
+fail on this host without a mistake notice nothing: --leave-out names a file of them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import concurrent.futures
+import contextlib
 import json
+import os
 import pathlib
 import random
+import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -40,6 +47,9 @@ AREAS: dict[str, tuple[str, ...]] = {
     "ingest/logs": ("tests/unit/ingest/logs", "tests/unit/app/test_imported_logs.py", "tests/integration/test_import_real.py"),
     "database": ("tests/unit/database", "tests/contract"),
 }  # fmt: skip
+SELECTED = "not long and not alone"  # several run at a time
+NO_TESTS = 5  # of pytest: all are left out, or long
+HANG_SECONDS = 900.0  # of the tests of a folder; the longest take two minutes
 # Kinds of code in which a small mistake changes what the program does.
 LOGIC = (
     ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Call, ast.Subscript, ast.Return, ast.Raise,
@@ -71,7 +81,7 @@ def draw(seed: int, count: int) -> None:
         print(f"old = {json.dumps(old)}\nnew = {json.dumps(old)}\n")
 
 
-def judge(entry: dict[str, str | int]) -> str:
+def judge(entry: dict[str, str | int], broken: tuple[str, ...]) -> str:
     file = mutants.tree / str(entry["path"])
     text = file.read_text()
     lines = text.splitlines(keepends=True)
@@ -82,19 +92,52 @@ def judge(entry: dict[str, str | int]) -> str:
     file.write_text("".join(lines))
     outcome = "survived"
     for tests in AREAS[str(entry["area"])]:
-        status = mutants.run_tests(["-m", "not long", tests])
-        if status not in (mutants.PASSED, mutants.FAILED):
-            # A broken collection, or a hang: no user would get such a change past the tests either.
-            outcome = f"noticed (status {status} of {tests})"
-            break
-        if status == mutants.FAILED:
-            outcome = f"noticed by {tests}"
+        status = run_tests(tests, broken)
+        # A collection that breaks is noticed, too; a run that had to be ended is noticed only if it does so again.
+        if status is None:
+            status = run_tests(tests, broken)
+        if status not in (0, NO_TESTS):
+            outcome = f"noticed by {find_failed() or tests}" if status else "noticed: it hangs"
             break
     file.write_text(text)
     return outcome
 
 
-def run(name: str, only: str) -> str | None:
+def run_tests(tests: str, broken: tuple[str, ...]) -> int | None:
+    """Run tests of the copy that this process works in until one fails; return pytest's status, None if it hangs."""
+    own = {"PYTHONPATH": f"{mutants.tree}/src:{os.environ.get('PYTHONPATH', '')}", "CI": "true"}
+    options = ["-qx", "--tb=no", "-p", "no:cacheprovider", "-m", SELECTED]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *options,
+        tests,
+        *(f"--deselect={name}" for name in broken),
+    ]
+    with pathlib.Path(f"{mutants.tree}.log").open("w") as log:
+        child = subprocess.Popen(
+            command, cwd=mutants.tree, env=os.environ | own | {"PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            return child.wait(HANG_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # also what the tests have left
+            child.wait()
+
+
+def find_failed() -> str:
+    """Return the test that failed last, to judge whether it noticed the mistake or failed for another reason."""
+    lines = pathlib.Path(f"{mutants.tree}.log").read_text().splitlines()
+    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    return failed[-1].split(" ", 1)[1][:150] if failed else ""
+
+
+def run(name: str, only: str, jobs: int, broken: tuple[str, ...]) -> str | None:
     entries = [
         entry
         for entry in tomllib.loads(pathlib.Path(name).read_text())["mutant"]
@@ -103,13 +146,19 @@ def run(name: str, only: str) -> str | None:
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     with tempfile.TemporaryDirectory(prefix="overnight-drawn-") as folder:
         mutants.copy_tree(f"{folder}/0")
-        for number, entry in enumerate(entries, 1):
-            outcome = judge(entry)
-            counts[entry["area"]][outcome.split()[0]] += 1
-            print(
-                f"{number}/{len(entries)} {outcome}: {entry['path']}:{entry['line']} {entry['new'].strip()}",
-                flush=True,
-            )
+        trees = mutants.fork.SimpleQueue()
+        for number in range(jobs):
+            trees.put(shutil.copytree(mutants.tree, f"{folder}/{number + 1}", symlinks=True))
+        with concurrent.futures.ProcessPoolExecutor(
+            jobs, mutants.fork, lambda: mutants.use(trees.get())
+        ) as workers:
+            results = workers.map(judge, entries, [broken] * len(entries))
+            for number, (entry, outcome) in enumerate(zip(entries, results, strict=True), 1):
+                counts[entry["area"]][outcome.split()[0].rstrip(":")] += 1
+                print(
+                    f"{number}/{len(entries)} {outcome}: {entry['path']}:{entry['line']} {entry['new'].strip()}",
+                    flush=True,
+                )
     total = sum(counts.values(), collections.Counter[str]())
     for area, seen in [*sorted(counts.items()), ("all", total)]:
         print(
@@ -130,11 +179,18 @@ def main() -> str | None:
     running = verbs.add_parser("run", help="run the tests with each mistake")
     running.add_argument("file")
     running.add_argument("--only", default="", help="part of the path of the changed files")
+    running.add_argument("--jobs", type=int, default=2, help="runs at a time")
+    running.add_argument(
+        "--leave-out",
+        type=pathlib.Path,
+        help="file of tests that fail on this host without a mistake",
+    )
     options = parser.parse_args()
     if options.verb == "draw":
         draw(options.seed, options.count)
         return None
-    return run(options.file, options.only)
+    broken = options.leave_out.read_text().splitlines() if options.leave_out else ()
+    return run(options.file, options.only, options.jobs, tuple(broken))
 
 
 if __name__ == "__main__":
