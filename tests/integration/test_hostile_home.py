@@ -134,9 +134,12 @@ while True:
 """
 
 
-@pytest.fixture
-def exchanged() -> Iterator[tuple[pathlib.Path, pathlib.Path]]:
-    """Yield a home of root, below a folder of another user who exchanges it with one of theirs all the time, and a root."""
+@pytest.fixture(params=["owner", "acl"])
+def exchanged(request: pytest.FixtureRequest) -> Iterator[tuple[pathlib.Path, pathlib.Path]]:
+    """Yield a home of root, and a root. Another user exchanges the home with one of theirs all the time.
+
+    The folder above it belongs to them, or to root with an access control list that lets them write.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         base = pathlib.Path(name)
         base.chmod(0o755)
@@ -147,8 +150,12 @@ def exchanged() -> Iterator[tuple[pathlib.Path, pathlib.Path]]:
         (evil / "audit").mkdir(parents=True)
         step = changes.Step("preset", "/etc/cron.d/owned", JOB, "")
         changes._save(changes._record(base / "root", evil), base / "root", [step])
-        for path in (base / "theirs", evil, *evil.rglob("*")):
+        for path in (evil, *evil.rglob("*")):
             os.chown(path, otherusers.STRANGER, otherusers.STRANGER)
+        if request.param == "owner":
+            os.chown(base / "theirs", otherusers.STRANGER, otherusers.STRANGER)
+        else:
+            otherusers.allow(base / "theirs")
         home = base / "theirs/home"
         command = [sys.executable, "-c", EXCHANGE, str(otherusers.STRANGER), str(home), str(evil)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as attacker:
@@ -161,7 +168,7 @@ def exchanged() -> Iterator[tuple[pathlib.Path, pathlib.Path]]:
 
 
 def test_a_home_below_a_folder_of_another_user_is_refused_while_they_exchange_it(
-    exchanged: tuple[pathlib.Path, pathlib.Path],
+    exchanged: tuple[pathlib.Path, pathlib.Path], request: pytest.FixtureRequest
 ) -> None:
     """Between check and use they put a home of theirs in its place, with a record of changes to undo."""
     home, root = exchanged
@@ -171,9 +178,10 @@ def test_a_home_below_a_folder_of_another_user_is_refused_while_they_exchange_it
             changes.undo(root, home)
         messages.add(str(refused.value))
         assert list((root / "etc/cron.d").iterdir()) == []
-    assert messages == {
-        f"refusing to use the data home {home}: {home.parent} belongs to user {otherusers.STRANGER}"
-    }
+    how = "is writable by those in its access control list"
+    if request.node.callspec.params["exchanged"] == "owner":
+        how = f"belongs to user {otherusers.STRANGER}"
+    assert messages == {f"refusing to use the data home {home}: {home.parent} {how}"}
 
 
 def test_root_writes_no_journal_below_a_folder_of_another_user(

@@ -48,6 +48,7 @@ def prepare(home: pathlib.Path, trusted: Collection[str] = TRUSTED) -> None:
     try:
         check_way(home)
         files.make_folder(home)
+        check_way(home)  # below a sticky folder, others may have been the first to create a part of it
         _check(home, trusted)
         if os.access(home, os.W_OK | os.X_OK):
             _tighten(home)
@@ -78,9 +79,8 @@ def find_unsafe_way(path: pathlib.Path) -> str:
     """
     *above, _ = _walk(path.absolute())
     for name, status in above:
-        problem = "" if status.st_mode & stat.S_ISVTX else _find_problem(status, is_home=True)
-        if status.st_uid not in (0, os.geteuid()) or problem:
-            return f"{name} {problem or f'belongs to user {_user_name(status.st_uid)}'}"
+        if problem := _find_problem(name, status, is_way=True):
+            return f"{name} {problem}"
     return ""
 
 
@@ -112,7 +112,7 @@ def _walk(path: pathlib.Path) -> Iterator[tuple[str, os.stat_result]]:
 
 def _check(home: pathlib.Path, trusted: Collection[str]) -> None:
     for path, status in _entries(home, trusted):
-        if not (problem := _find_problem(status, is_home=path == str(home))):
+        if not (problem := _find_problem(path, status, is_link_fine=path == str(home))):
             continue
         name, sudo = shlex.quote(str(home)), "" if os.geteuid() == 0 else "sudo "
         repair = f"{sudo}chown -hR {os.geteuid()} {name} && {sudo}chmod -R go-w {name}"
@@ -147,16 +147,31 @@ def _below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
                     yield from _below(entry.path)
 
 
-def _find_problem(status: os.stat_result, *, is_home: bool) -> str:
+def _find_problem(
+    path: str, status: os.stat_result, *, is_link_fine: bool = False, is_way: bool = False
+) -> str:
+    """Return how another user could change a file; with `is_way`, how they could rename what is in a folder."""
     if status.st_uid not in (0, os.geteuid()):
         return f"belongs to user {_user_name(status.st_uid)}"
     if stat.S_ISLNK(status.st_mode):
-        return "" if is_home else "is a symbolic link"
+        return "" if is_link_fine or is_way else "is a symbolic link"
+    if is_way and status.st_mode & stat.S_ISVTX:
+        return ""
     if status.st_mode & 0o002:
         return "is writable by every user"
-    if status.st_mode & 0o020 and not _is_private_group(status.st_uid, status.st_gid):
-        return f"is writable by group {status.st_gid}"
+    if status.st_mode & 0o020:  # of its group, or the mask of an ACL
+        if _has_acl(path):
+            return "is writable by those in its access control list"
+        if not _is_private_group(status.st_uid, status.st_gid):
+            return f"is writable by group {status.st_gid}"
     return ""
+
+
+def _has_acl(path: str) -> bool:
+    try:
+        return bool(os.getxattr(path, "system.posix_acl_access"))
+    except OSError:  # it has none, or its file system has none
+        return False
 
 
 def _user_name(uid: int) -> str:
@@ -173,7 +188,8 @@ def _is_private_group(uid: int, gid: int) -> bool:
         user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
     except KeyError:
         return False
-    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    members = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == gid)}
+    return group.gr_name == user.pw_name and members <= {user.pw_name}
 
 
 def _tighten(home: pathlib.Path) -> None:

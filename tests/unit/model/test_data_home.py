@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 
+import otherusers
 import pytest
 
 from overnight import errors
@@ -98,8 +99,10 @@ def test_a_group_is_private_if_it_is_named_after_its_only_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names, members = {1000: "ada", 100: "users"}, {1000: ["ada"], 100: [], 1001: ["eve"]}
-    user = type("User", (), {"pw_name": "ada"})
-    monkeypatch.setattr(data_home.pwd, "getpwuid", lambda _: user)
+    ada, bob = (type("User", (), {"pw_name": n, "pw_gid": 1000})() for n in ("ada", "bob"))
+    users = [ada]
+    monkeypatch.setattr(data_home.pwd, "getpwuid", lambda _: ada)
+    monkeypatch.setattr(data_home.pwd, "getpwall", lambda: users)
 
     def group(gid: int) -> object:
         return type("G", (), {"gr_name": names.get(gid, "ada"), "gr_mem": members[gid]})
@@ -107,6 +110,8 @@ def test_a_group_is_private_if_it_is_named_after_its_only_member(
     monkeypatch.setattr(data_home.grp, "getgrgid", group)
     private = data_home._is_private_group.__wrapped__
     assert [private(1000, gid) for gid in (1000, 100, 1001)] == [True, False, False]
+    users.append(bob)  # it is his first group, which does not list him
+    assert not private(1000, 1000)
     monkeypatch.undo()
     assert not private(61234, 61234)  # neither is known here
 
@@ -127,6 +132,36 @@ def test_nobody_else_may_replace_a_folder_above_the_home(
         with pytest.raises(errors.CannotError, match=f"{above} is writable by "):
             data_home.prepare(home)
         assert not home.exists()
+
+
+@pytest.mark.parametrize("path", ["..", "", "spool/status.json"])
+def test_what_another_user_may_write_by_an_access_control_list_is_refused(
+    home: pathlib.Path, path: str
+) -> None:
+    """The mode has its mask as the rights of the group, here one that is the user's alone."""
+    allowed = (home / path).resolve()
+    otherusers.allow(allowed)
+    with pytest.raises(errors.CannotError, match=f"{allowed} is writable by those in its access"):
+        data_home.prepare(home)
+    allowed.chmod(allowed.stat().st_mode & ~0o020)  # takes the right from the mask
+    data_home.prepare(home)
+
+
+@pytest.mark.needs_root
+def test_a_folder_that_another_user_creates_above_a_missing_home_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder such as /tmp, between the check and the creation of the home."""
+    tmp_path.chmod(0o1777)
+    home = tmp_path / "missing/home"
+
+    def create(_: pathlib.Path) -> None:
+        home.mkdir(parents=True)
+        os.chown(home.parent, otherusers.STRANGER, -1)
+
+    monkeypatch.setattr(data_home.files, "make_folder", create)
+    with pytest.raises(errors.CannotError, match=f"{home.parent} belongs to user"):
+        data_home.prepare(home)
 
 
 def test_a_link_above_the_home_leads_through_the_folders_of_its_target(
