@@ -262,12 +262,12 @@ class _Reader:
         if parse_unit and isinstance(value, str):
             with contextlib.suppress(errors.UsageError, ValueError):
                 value = kind(parse_unit(value))
+        if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
+            self._refuse(node.start_mark, f"{where} is too large")
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
             self._refuse(node.start_mark, f"{where} is not {wanted}")
-        if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
-            self._refuse(node.start_mark, f"{where} is too large")
         if field["least"] is not None and value < field["least"]:
             self._refuse(node.start_mark, f"{where} is less than {field['least']}")
         return value
@@ -282,5 +282,5 @@ def _construct(node: yaml.Node) -> object:
         return None
     try:
         return yaml.constructor.SafeConstructor().construct_document(node)
-    except (yaml.YAMLError, ValueError):  # such as a date that does not exist
-        return None
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, ValueError):
+        return None  # such as a date that does not exist, or `!!bool x`
