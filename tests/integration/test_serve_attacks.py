@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import gzip
+import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import sqlite3
@@ -18,6 +21,8 @@ import pooldatabases
 import pytest
 import serverprocesses
 import serverworld
+
+from overnight.model import uplink
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +85,44 @@ def test_a_request_with_two_lengths_ends_its_connection(server: serverprocesses.
                 answered += data
     assert answered.startswith(b"HTTP/1.1 400")
     assert answered.count(b"HTTP/1.1 ") == 1
+
+
+def read_peak_mb(pid: int) -> int:
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) >> 10
+
+
+def test_one_agent_and_a_viewer_do_not_fill_the_memory(tmp_path: pathlib.Path) -> None:
+    """One answer about as many cores as a report may have took 400 MB, twelve at the same time 3.7 GB."""
+    chance, cores, second = random.Random(1), uplink.MAX_CORES, 1_000_000
+    with serverprocesses.running(tmp_path) as server:
+        agent, viewer = serverprocesses.enrolled(server, "evil"), server.create_token("viewer")
+        begin_us = time.time_ns() // 1000 - 3600 * second
+        for number in range(0, 80, 10):
+            rollups = []
+            for each in range(number, number + 10):
+                shares = {name: chance.choices(range(100), k=cores) for name in uplink.SHARES}
+                late = {"worst_ms": chance.choices(range(30_000), k=cores), "cores": [*range(cores)]}
+                rollups.append({"begin_us": begin_us + each * 30 * second, "seconds": 30, **shares, **late})  # fmt: skip
+            body = gzip.compress(json.dumps(serverworld.report(begin_us, rollups=rollups)).encode(), 1)
+            headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+            assert agent.ask("POST", "/api/v1/agents/report", body, **headers)[0] == 200
+        before_mb = read_peak_mb(server.process.pid)
+
+        def ask(minutes: int) -> int:
+            client = serverprocesses.Client(server.url, viewer)
+            end_us = begin_us + minutes * 60 * second
+            return client.ask("GET", f"/api/v1/cpu?host=evil&begin_us={begin_us}&end_us={end_us}")[0]
+
+        assert ask(40) == 400
+        with concurrent.futures.ThreadPoolExecutor(12) as many:
+            asked = [many.submit(ask, 30) for _ in range(24)]
+            client = serverprocesses.Client(server.url)
+            (status, _), took = seconds_of(lambda: client.ask("GET", "/healthz"))
+            assert (status, took < 1.5) == (200, True), took
+            assert {each.result() for each in asked} == {200, 503}
+        assert ask(30) == 200
+        assert read_peak_mb(server.process.pid) - before_mb < 400
 
 
 # --- a database that does not answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from fastapi import Query
 from overnight import errors
 from overnight.app import fleet_windows, serving
 from overnight.interfaces.http import operations as ops
+from overnight.interfaces.http import problems
 from overnight.model.audit import Report as Audit
 from overnight.model.control_plane import EventFilter, HostFilter, HostRow, TaskRow, WindowRow
 from overnight.model.event import Event
@@ -21,6 +23,7 @@ from overnight.model.uplink import Rollup, TaskKind
 ROUTER = ops.router()
 MEDIA = {"json": "application/json", "html": "text/html", "text": "text/plain"}
 Response = fastapi.Response
+CPU_ANSWERS = threading.BoundedSemaphore(2)  # each may take 100 MB
 
 
 class WantedWindow(pydantic.BaseModel, extra="forbid"):
@@ -118,7 +121,12 @@ def show_cpu(
     end_us: Annotated[int, Query(ge=0, le=1 << 53, description="µs since 1970.")],
 ) -> Response:  # fmt: skip
     """Show the CPU time of a host: intervals in percent per core, with the worst second."""
-    return ops.page(server.fleet.rollups(host, Window(begin_us, end_us)))
+    if not CPU_ANSWERS.acquire(blocking=False):
+        raise problems.HttpError(503, "too many answers about CPU time at once")
+    try:
+        return ops.page(server.fleet.rollups(host, Window(begin_us, end_us)))
+    finally:
+        CPU_ANSWERS.release()
 
 
 # --- events and windows
