@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from overnight.app import serving_metrics
 
+Shares = tuple[tuple[str, int], ...]
 MIB = 1 << 20
 AGENTS = "/api/v1/agents/"
 ASSISTANTS = "/mcp"
@@ -52,7 +53,7 @@ class Limits:
     body_bytes: int = 64 << 10
     report_bytes: int = 4 * MIB  # as sent; decompressed 4 MiB, or 16 MiB with a snapshot
     chunk_bytes: int = MIB  # of an upload
-    held_bytes: int = 64 * MIB  # larger bodies of all requests; of one credential an eighth of it
+    held_bytes: int = 64 * MIB  # larger bodies; of one address half of it, of one credential an eighth
     address_rate: float = 1000.0  # requests per second; many agents may share one address
     address_burst: float = 4000.0
     credential_rate: float = 20.0
@@ -107,8 +108,7 @@ class Gate:
         self._is_known, self._proxies = is_known, proxies
         self._addresses = Buckets(limits.address_rate, limits.address_burst)
         self._credentials = Buckets(limits.credential_rate, limits.credential_burst)
-        self._held: collections.Counter[str] = collections.Counter()  # by credential
-        self._held_in_all = 0
+        self._held: collections.Counter[tuple[str, int]] = collections.Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -146,7 +146,8 @@ class Gate:
     async def _admitted(self, scope: Scope, receive: Receive) -> AsyncIterator[Receive]:
         """Check the limits; yield a `receive` that has the whole body."""
         headers = dict(scope["headers"])
-        wait = self._addresses.take(clients.find_client(scope, self._proxies))
+        client = clients.find_client(scope, self._proxies)
+        wait = self._addresses.take(client)
         credential = access.read_credential(scope["headers"])
         if not wait and credential:
             wait = self._credentials.take(hash(credential))
@@ -165,6 +166,8 @@ class Gate:
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 11 or int(length) > limit):
             raise _too_large(limit)
+        # Who holds its bytes, and which part of all that may be held is the most of them.
+        shares = (("all", 1), (f"address {client}", 2), (f"credential {credential}", 8))
         body, more, held = bytearray(), True, 0
         try:
             async with asyncio.timeout(self._limits.body_seconds):
@@ -182,7 +185,7 @@ class Gate:
                             raise problems.HttpError(
                                 401, "the body was not read", why=why, headers=problems.CLOSE
                             )
-                        self._hold(credential, len(body) - held)
+                        self._hold(shares, len(body) - held)
                         held = len(body)
                     more = message.get("more_body", False)
             whole = [{"type": "http.request", "body": bytes(body), "more_body": False}]
@@ -192,20 +195,14 @@ class Gate:
 
             yield complete
         finally:
-            self._release(credential, held)
+            self._held.subtract(dict.fromkeys(shares, held))
+            self._held = +self._held
 
-    def _hold(self, credential: str, count: int) -> None:
+    def _hold(self, shares: Shares, count: int) -> None:
         most = self._limits.held_bytes
-        if self._held_in_all + count > most or self._held[credential] + count > most // 8:
+        if any(self._held[share] + count > most // share[1] for share in shares):
             raise problems.HttpError(503, "too many bodies at once")
-        self._held_in_all += count
-        self._held[credential] += count
-
-    def _release(self, credential: str, count: int) -> None:
-        self._held_in_all -= count
-        self._held[credential] -= count
-        if self._held[credential] <= 0:
-            del self._held[credential]
+        self._held.update(dict.fromkeys(shares, count))
 
 
 def _too_large(limit: int) -> problems.HttpError:
