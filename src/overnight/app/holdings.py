@@ -22,7 +22,7 @@ def count(where: guards.UseCases, by: guards.Caller) -> int:
     """Return how many hosts the caller has at most, with every token of its name.
 
     Hosts of pools and clusters that it created, until these are gone; those by which it raised other pools; and hosts
-    reserved by it or its investigations.
+    reserved by it, and of its investigations, also those that these have not reserved yet.
     """
     created = list_created(by)
     raised: collections.Counter[str] = collections.Counter()
@@ -30,13 +30,14 @@ def count(where: guards.UseCases, by: guards.Caller) -> int:
         # What it lowered does not make room elsewhere.
         raised[change.target_id] = max(0, raised[change.target_id] + change.hosts)
     pools = [each.pool for each in where.pools.list(archived=True)]  # clusters are pools, too
-    reserved = where.reservations.list()
+    planned = {each.id: each.plan.host_count for each in where.investigations.list()}
+    reserved: collections.Counter[str] = collections.Counter()
+    for each in where.reservations.list():
+        reserved[each.order.purpose if each.order.purpose in created else each.id] += len(each.open)
     return sum(
         pool.max_size if pool.id in created else min(raised[pool.id], pool.max_size)
         for pool in pools
-    ) + sum(
-        len(each.open) for each in reserved if not created.isdisjoint((each.id, each.order.purpose))
-    )
+    ) + sum(max(planned.get(name, 0), reserved[name]) for name in created)
 
 
 def list_created(by: guards.Caller) -> frozenset[str]:

@@ -14,6 +14,7 @@ import serverworld
 from overnight.app import investigation_serving, reservation_hooks, reservation_serving
 from overnight.database import engine
 from overnight.investigations import plan_file
+from overnight.model.control_plane import Role
 from overnight.reservations import context, control
 
 PATH = "/api/v1/investigations"
@@ -157,6 +158,30 @@ def test_arms_of_the_shipped_plan_get_hosts_of_their_age(world: World) -> None:
     assert len(shown["reservations"]) == 2
     held = {r: {h for h, host in world.platform.hosts.items() if host.claim and host.claim.id == r} for r in shown["reservations"]}  # fmt: skip
     assert [*held.values()] == [{"a", "d", "f"}, {"b", "c", "h"}]
+
+
+def test_hosts_of_investigations_count_before_they_are_reserved(world: World) -> None:
+    """Three plans of 12 hosts each, one after the other, were all direct: each saw none of the others."""
+    for number in range(40):
+        world.platform.hosts[f"h-{number}"] = reservedhosts.Host()
+    expires_us = world.now_us() + serverworld.YEAR_US
+    made = world.fleet.tokens.create(Role.OPERATOR, name="claude", expires_us=expires_us, assistant=True)
+    plan = PLAN | {"hosts": {"provider": "played", "count": 12}, "arms": [{"kind": "hot"}]}
+
+    def start() -> Any:
+        return world.ask("POST", PATH, bearer=made.text, json={"plan": plan, "confirmed": False})
+
+    started = start()
+    assert started.status_code == 200, started.text
+    for ticks in (0, 4):
+        world.tick(ticks)
+        refused = serverworld.problem(start())
+        assert refused["kind"] == "confirmation-needed"
+        assert "the caller would have more than 20 hosts" in refused["title"]
+    path = f"{PATH}/{started.json()['investigation']['id']}/stop"
+    assert world.ask("POST", path, role="admin").status_code == 200
+    world.tick(8)
+    assert start().status_code == 200
 
 
 def test_a_preflight_names_steps_and_hosts(world: World) -> None:
