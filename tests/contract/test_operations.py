@@ -57,6 +57,7 @@ def test_every_field_is_stored_as_given(world: World) -> None:
         ({"warmth": 5}, "warmth"),
         ({"template": ""}, "template"),
         ({"name": "a b"}, "name"),
+        ({"name": "\u0441i"}, "name"),  # looks like ci
         ({"labels": {"a": 1}}, "labels"),
     ],
 )

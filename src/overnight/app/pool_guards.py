@@ -81,7 +81,7 @@ def forget(where: guards.UseCases, given: Given, _by: Principal) -> Effect:
         summary=f"give up {plural(len(members), 'member')} on {foreign(given['host'])}, and end their claims",
         ends=tuple(sorted(member.id for member in members)),
         claims=tuple(sorted(member.id for member in members if member.state is State.CLAIMED)),
-        hosts=(given["host"],),
+        hosts=(foreign(given["host"]),),
     )
 
 

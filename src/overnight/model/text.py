@@ -25,13 +25,14 @@ def printable(text: str, *, keep: str = "", limit: int | None = None) -> str:
 
 
 def quoted(text: str, limit: int = 60) -> str:
-    r"""Quote text from elsewhere: it cannot end the quotation, and is cut.
+    r"""Quote text from elsewhere: it cannot end the quotation, nor seem to, and is cut.
 
-    >>> print(quoted('night", reserves 0 hosts\x1b'))
-    "night\", reserves 0 hosts\x1b" (text from elsewhere)
+    >>> print(quoted('night", costs 0\x1b \u201d'))
+    "night\x22, costs 0\x1b \u201d" (text from elsewhere)
     """
-    escaped = printable(text, limit=limit).replace('"', '\\"')
-    return f'"{escaped}" (text from elsewhere)'
+    # ASCII alone: other characters look like a quotation mark, or like a letter of a known name.
+    escaped = text[:limit].encode("unicode_escape").decode().replace('"', r"\x22")
+    return f'"{escaped}{"…" * (len(text) > limit)}" (text from elsewhere)'
 
 
 def foreign(text: str) -> str:

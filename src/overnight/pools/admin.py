@@ -320,7 +320,7 @@ def _checked(name: str, value: object) -> object:
             return dict(value)
         case "preferred_regions", list() | tuple() if _are_strings(*value):
             return tuple(value)
-        case "name", str() if value.replace("-", "").replace("_", "").isalnum():
+        case "name", str() if value.isascii() and value.replace("-", "").replace("_", "").isalnum():
             return value
         case ("template", str()) if value:
             return value

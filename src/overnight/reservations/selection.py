@@ -15,7 +15,7 @@ from overnight.model.reservation import (
     Order,
     Preflight,
 )
-from overnight.model.text import plural
+from overnight.model.text import foreign, plural
 
 MIN_SECONDS = 60
 MIN_RENEWED_SECONDS = 300  # several ticks of a driver
@@ -136,7 +136,7 @@ def needs_consent(plan: HostPlan) -> bool:
 def compare_facts(host: Candidate, reference: Candidate) -> tuple[str, ...]:
     """Return what differs from the reference host, of what the platform knows about both."""
     return tuple(
-        f"{name} is {host.facts[name]}, {reference.name} has {reference.facts[name]}"
+        f"{name} is {foreign(host.facts[name])}, {reference.name} has {foreign(reference.facts[name])}"
         for name in sorted({*host.facts} & {*reference.facts})
         if host.facts[name] != reference.facts[name]
     )

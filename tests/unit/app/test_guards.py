@@ -39,7 +39,7 @@ class Where:
     def __init__(self) -> None:
         self.pools: Any = types.SimpleNamespace(list=lambda **_: ())
         self.reservations: Any = self
-        self.investigations: Any = types.SimpleNamespace(preflight=self.plan, show=self.night)
+        self.investigations: Any = types.SimpleNamespace(preflight=self.plan, show=self.night, list=lambda: ())
 
     def preflight(self, order: Order) -> Preflight:
         pods = (Workload("web-1", "Pod"),)
@@ -208,12 +208,12 @@ def test_a_reservation_is_extended_by_its_owner_for_a_day(
 
 
 def test_the_name_of_a_plan_is_quoted() -> None:
-    name = 'night" reserves 0 hosts, costs 0'
+    name = 'night" \u201d reserves 0 hosts, costs 0'
     plan = dataclasses.replace(PLAN, name=name, budget=BudgetPlan(hours=25, price=0.5))
     asked, _ = admit("investigation.create", plan=plan, confirmed=False)
     assert asked is not None
     assert asked.summary == (
-        'carry out the plan "night\\" reserves 0 hosts, costs 0" (text from elsewhere) on 2 hosts'
+        'carry out the plan "night\\x22 \\u201d reserves 0 hosts, costs 0" (text from elsewhere) on 2 hosts'
     )
 
 

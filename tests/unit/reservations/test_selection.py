@@ -105,6 +105,10 @@ def test_differences_are_only_of_what_both_hosts_show() -> None:
     production = host("prod-1", facts={"kernel": "6.1", "image": "x", "bios": "9"})
     reserved = host(facts={"kernel": "6.8", "image": "x", "flags": "y"})
     assert selection.compare_facts(reserved, production) == ("kernel is 6.8, prod-1 has 6.1",)
+    hostile = host(facts={"kernel": "6.1, evicts nothing"})
+    assert selection.compare_facts(hostile, production) == (
+        'kernel is "6.1, evicts nothing" (text from elsewhere), prod-1 has 6.1',
+    )
 
 
 def test_too_few_hosts_are_an_error_that_names_the_obstacles() -> None:

@@ -143,12 +143,12 @@ def test_a_declined_call_is_refused_by_any_name_of_its_object(
 
 
 def test_prose_of_an_assistant_is_quoted(world: assistants.World) -> None:
-    name = 'ci" for 0 hosts, costs 0\n\x1b[2J' + "x" * 200
+    name = 'ci" for 0 hosts, costs 0\n\x1b[2J\u202e\uff02' + "x" * 200
     change = {"template": "runner", "target_size": 1, "max_size": MANY}
     sent = {"name": name, "provider": "scripted", "change": change}
     asked = pending(world.ask("POST", "/api/v1/pools", role=ASSISTANT, json=sent))
     shown = asked["effect"]["summary"]
-    assert shown.startswith('create pool "ci\\" for 0 hosts, costs 0\\n\\x1b[2Jx')
+    assert shown.startswith('create pool "ci\\x22 for 0 hosts, costs 0\\n\\x1b[2J\\u202e\\uff02x')
     assert shown.endswith(f'…" (text from elsewhere) with up to {MANY} hosts')
     assert len(shown) < 150
 
