@@ -244,6 +244,24 @@ def test_unfinished_uploads_are_limited(url: str, tmp_path: pathlib.Path) -> Non
     fleet.close()
 
 
+@pytest.mark.parametrize("wrong", ["digest", "host"])
+def test_a_refused_window_frees_its_quota(url: str, tmp_path: pathlib.Path, wrong: str) -> None:
+    """Nor is it read again with the next request, however small that is."""
+    bad, good = bundle("db-8" if wrong == "host" else "db-7", content="x"), bundle(content="y")
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(host_bytes=len(good) + 10))
+    who = fleet.enrol()
+    offered(fleet, who, bad, good)
+    sent = bad[:-1] + b"?" if wrong == "digest" else bad
+    with pytest.raises(errors.CannotError, match="is refused"):
+        fleet.plane.put_blob(who, offer(bad).sha256, 0, len(bad), sent)
+    assert fleet.plane.context.blobs.partial_bytes(who.host_id) == 0
+    with pytest.raises(OffsetError):
+        fleet.plane.put_blob(who, offer(bad).sha256, len(bad) - 1, len(bad), b"x")
+    upload(fleet.plane, who, good)
+    assert fleet.plane.open_window(offer(good).sha256).read_bytes() == good
+    fleet.close()
+
+
 def test_old_windows_are_removed(fleet: World) -> None:
     who = fleet.enrol()
     old, new = bundle(content="old"), bundle(content="new")
