@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CREATED = ("pool.create", "cluster.create", "reservation.create", "investigation.create")
 RAISED = ("pool.update", "pool.set_autoscale")
+COUNTED = (*CREATED, *RAISED)
 
 
 def count(where: guards.UseCases, by: guards.Caller) -> int:

@@ -128,6 +128,7 @@ class Server:
         url = request.database or engine.default_url(request.home)
         self.answers = answer_process.Answers(url, folder, folder / REPORTS)
         self._stop = threading.Event()
+        self._counting = threading.Lock()  # until the next call counts the hosts of this one
         self._opened = contextlib.ExitStack()
         self._threads: list[threading.Thread] = []
 
@@ -207,16 +208,18 @@ class Server:
                 self.request.home, by=by, rows=self.fleet.confirmations
             )
             return operations.run(where, operation, given, is_gone)  # with an audit log of its own
-        if by.assistant or only_ask:
-            rows = self.fleet.confirmations
-            given = guards.admit(self, rows, operation, given, by, only_ask=only_ask)
-        raised = holdings.find_raise(self, operation, given) if by.assistant else 0
-        result = operations.run(getattr(self, operation.area), operation, given, is_gone)
-        if operation.changes:
-            reason = why or operations.find_reason(given)
-            target = operations.find_target(operation, given, result)
-            change = holdings.find_change(operation, given, result, by, raised)
-            self.fleet.audit(by.title, operation.action, target, reason[:500], change)
+        is_counted = by.assistant and operation.action in holdings.COUNTED
+        with self._counting if is_counted else contextlib.nullcontext():
+            if by.assistant or only_ask:
+                rows = self.fleet.confirmations
+                given = guards.admit(self, rows, operation, given, by, only_ask=only_ask)
+            raised = holdings.find_raise(self, operation, given) if by.assistant else 0
+            result = operations.run(getattr(self, operation.area), operation, given, is_gone)
+            if operation.changes:
+                reason = why or operations.find_reason(given)
+                target = operations.find_target(operation, given, result)
+                change = holdings.find_change(operation, given, result, by, raised)
+                self.fleet.audit(by.title, operation.action, target, reason[:500], change)
         if operation in operations.RESERVATIONS and operation.changes:
             self._driver.wake()
         if operation in operations.INVESTIGATIONS and operation.changes:

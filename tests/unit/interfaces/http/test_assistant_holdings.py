@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -163,6 +164,14 @@ def test_limits_that_are_raised_step_by_step_count(world: assistants.World) -> N
     assert step("three", 23) == "raise the limit of pool three from 20 to 23 hosts"
     assert step("one", 11) == ""
     assert asks(create(world, "more", 11)) == ""
+
+
+def test_calls_at_the_same_moment_count_each_other(world: assistants.World) -> None:
+    """Ten calls of 20 hosts each, sent together, were all direct."""
+    world.token(ASSISTANT)
+    with concurrent.futures.ThreadPoolExecutor(10) as many:
+        asked = [*many.map(lambda n: asks(create(world, f"p{n}", MANY)), range(10))]
+    assert asked.count("") == 1
 
 
 def test_the_size_of_another_pool_counts_when_it_is_raised(world: assistants.World) -> None:
