@@ -215,7 +215,7 @@ def read_events(home: pathlib.Path) -> dict[str, Event]:
 
 
 def find_wrong_lines(truth: Truth, stored: dict[str, Event]) -> dict[int, int]:
-    """Return the lines that are not stored once nor reported lost, and how often they are stored."""
+    """Return the lines that are neither stored once nor reported lost, or both, and how often they are stored."""
     lost = [event for event in stored.values() if event.kind == LINES_LOST]
     spans = [(int(event.fields["first"]), int(event.fields["last"])) for event in lost]
     lines = (event for event in stored.values() if event.kind.startswith(kernellines.KIND))
@@ -223,8 +223,7 @@ def find_wrong_lines(truth: Truth, stored: dict[str, Event]) -> dict[int, int]:
     return {
         number: counts[number]
         for number, sequence in truth.sequences.items()
-        if counts[number] != 1
-        and not (counts[number] == 0 and any(first <= sequence <= last for first, last in spans))
+        if counts[number] + any(first <= sequence <= last for first, last in spans) != 1
     }
 
 

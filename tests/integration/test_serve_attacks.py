@@ -102,9 +102,14 @@ def test_one_agent_and_a_viewer_do_not_fill_the_memory(tmp_path: pathlib.Path) -
             rollups = []
             for each in range(number, number + 10):
                 shares = {name: chance.choices(range(100), k=cores) for name in uplink.SHARES}
-                late = {"worst_ms": chance.choices(range(30_000), k=cores), "cores": [*range(cores)]}
+                late = {
+                    "worst_ms": chance.choices(range(30_000), k=cores),
+                    "cores": [*range(cores)],
+                }
                 rollups.append({"begin_us": begin_us + each * 30 * second, "seconds": 30, **shares, **late})  # fmt: skip
-            body = gzip.compress(json.dumps(serverworld.report(begin_us, rollups=rollups)).encode(), 1)
+            body = gzip.compress(
+                json.dumps(serverworld.report(begin_us, rollups=rollups)).encode(), 1
+            )
             headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
             assert agent.ask("POST", "/api/v1/agents/report", body, **headers)[0] == 200
         before_mb = read_peak_mb(server.process.pid)
@@ -112,7 +117,9 @@ def test_one_agent_and_a_viewer_do_not_fill_the_memory(tmp_path: pathlib.Path) -
         def ask(minutes: int) -> int:
             client = serverprocesses.Client(server.url, viewer)
             end_us = begin_us + minutes * 60 * second
-            return client.ask("GET", f"/api/v1/cpu?host=evil&begin_us={begin_us}&end_us={end_us}")[0]
+            return client.ask("GET", f"/api/v1/cpu?host=evil&begin_us={begin_us}&end_us={end_us}")[
+                0
+            ]
 
         assert ask(40) == 400
         with concurrent.futures.ThreadPoolExecutor(12) as many:

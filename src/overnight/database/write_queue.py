@@ -87,10 +87,11 @@ class _File:
     stuck: set[int] = set()  # noqa: RUF012  of all queues of this process
 
     def __init__(self, path: pathlib.Path) -> None:
-        self._asked: queue.SimpleQueue[tuple[int, int] | None] | None = None
-        self.descriptor, self.is_left = -1, False
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.is_left, self._waits = False, False
+        self._asked = queue.SimpleQueue[tuple[int, int] | None]()
         self._answered = queue.SimpleQueue[None]()
+        self.descriptor = -1
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def lock(self, kind: int, byte: int, until: float) -> None:
         """Lock a byte until a time of the monotonic clock; raise TurnError. The file is of no use then."""
@@ -98,29 +99,24 @@ class _File:
             return _lock(self.descriptor, kind, byte, how=fcntl.F_OFD_SETLK)
         if len(self.stuck) >= MOST_STUCK:
             raise TurnError("too many writers wait for another process")
-        if self._asked is None:
-            self._asked = queue.SimpleQueue()
+        if not self._waits:
             given = (self.descriptor, self._asked, self._answered)
             threading.Thread(target=_wait, args=given, name="write queue", daemon=True).start()
+            self._waits = True
         self._asked.put((kind, byte))
         try:
             self._answered.get(timeout=max(0.0, until - time.monotonic()))
-        except queue.Empty:
-            self._leave()
+        except BaseException as error:
+            self.is_left = True
+            self.stuck.add(self.descriptor)
+            self._asked.put(None)
+            if not isinstance(error, queue.Empty):
+                raise
             raise TurnError(f"another process has been writing for {TURN_SECONDS:g} s") from None
-        except BaseException:
-            self._leave()
-            raise
         return None
 
-    def _leave(self) -> None:
-        assert self._asked is not None
-        self.is_left = True
-        self.stuck.add(self.descriptor)
-        self._asked.put(None)
-
     def __del__(self) -> None:
-        if self._asked is not None:
+        if self._waits:
             self._asked.put(None)
         else:
             _close(self.descriptor)

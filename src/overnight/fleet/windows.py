@@ -165,19 +165,15 @@ def _check_host(path: pathlib.Path, sha256: str, host: str) -> None:
             if data is None:
                 raise header.NoBundleError(f"it does not begin with {header.HEADER}")
             head = header.parse_header(data)
-            _check_names(head, sha256, host)  # first: the members of a large bundle take a while
-            archive.members(file)
+            if {head.host, *head.hosts, *(span.host for span in head.windows)} != {host}:
+                raise errors.NotAllowedError(
+                    f"window {sha256} is refused",
+                    why=f"it has data of another host than {host}",
+                    todo="upload windows of this host alone",
+                )
+            archive.members(file)  # last: the members of a large bundle take a while
     except (archive.BadArchiveError, header.NoBundleError, header.FutureError) as error:
         raise _invalid(sha256, f"it is not a bundle that this server can read: {error}") from error
-
-
-def _check_names(head: header.Header, sha256: str, host: str) -> None:
-    if {head.host, *head.hosts, *(span.host for span in head.windows)} != {host}:
-        raise errors.NotAllowedError(
-            f"window {sha256} is refused",
-            why=f"it has data of another host than {host}",
-            todo="upload windows of this host alone",
-        )
 
 
 def _invalid(sha256: str, why: str) -> errors.CannotError:

@@ -39,7 +39,9 @@ class Where:
     def __init__(self) -> None:
         self.pools: Any = types.SimpleNamespace(list=lambda **_: ())
         self.reservations: Any = self
-        self.investigations: Any = types.SimpleNamespace(preflight=self.plan, show=self.night, list=lambda: ())
+        self.investigations: Any = types.SimpleNamespace(
+            preflight=self.plan, show=self.night, list=lambda: ()
+        )
 
     def preflight(self, order: Order) -> Preflight:
         pods = (Workload("web-1", "Pod"),)

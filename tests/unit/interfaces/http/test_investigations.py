@@ -165,7 +165,9 @@ def test_hosts_of_investigations_count_before_they_are_reserved(world: World) ->
     for number in range(40):
         world.platform.hosts[f"h-{number}"] = reservedhosts.Host()
     expires_us = world.now_us() + serverworld.YEAR_US
-    made = world.fleet.tokens.create(Role.OPERATOR, name="claude", expires_us=expires_us, assistant=True)
+    made = world.fleet.tokens.create(
+        Role.OPERATOR, name="claude", expires_us=expires_us, assistant=True
+    )
     plan = PLAN | {"hosts": {"provider": "played", "count": 12}, "arms": [{"kind": "hot"}]}
 
     def start() -> Any:
