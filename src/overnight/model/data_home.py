@@ -48,9 +48,7 @@ def prepare(home: pathlib.Path, trusted: Collection[str] = TRUSTED) -> None:
     try:
         check_way(home)
         files.make_folder(home)
-        check_way(
-            home
-        )  # below a sticky folder, others may have been the first to create a part of it
+        check_way(home)  # others may have been the first to create a part, below a sticky folder
         _check(home, trusted)
         if os.access(home, os.W_OK | os.X_OK):
             _tighten(home)
