@@ -29,7 +29,6 @@ LIFETIMES = (
     "warming_timeout_seconds", "ready_ttl_seconds", "claimed_ttl_seconds", "heartbeat_stale_after_seconds",
     "lease_max_seconds",
 )  # fmt: skip
-State = MemberState
 Given = Mapping[str, Any]
 
 
@@ -80,7 +79,9 @@ def forget(where: guards.UseCases, given: Given, _by: Principal) -> Effect:
     return Effect(
         summary=f"give up {plural(len(members), 'member')} on {foreign(given['host'])}, and end their claims",
         ends=tuple(sorted(member.id for member in members)),
-        claims=tuple(sorted(member.id for member in members if member.state is State.CLAIMED)),
+        claims=tuple(
+            sorted(member.id for member in members if member.state is MemberState.CLAIMED)
+        ),
         hosts=(foreign(given["host"]),),
     )
 
