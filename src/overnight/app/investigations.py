@@ -90,8 +90,7 @@ def load_plan(path: pathlib.Path, seconds: float | None = None) -> Plan:
 
     def check(plan: Plan) -> Iterator[plan_file.Problem]:
         yield from find_problems(plan)
-        if foreign := plan.report and report_files.find_foreign(pathlib.Path(plan.report)):
-            why = f"{foreign} exists and is not a file of a report from `overnight run`"
+        if why := plan.report and report_files.find_obstacle(pathlib.Path(plan.report)):
             yield plan_file.Problem("report", why, "use another name, or move the file away")
 
     plan = plan_file.load(path, check)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import pathlib
 import signal
 import threading
@@ -252,8 +253,39 @@ def test_a_file_that_comes_during_the_night_stays(
     [line] = [line for line in out.splitlines() if line.startswith("report: ")]
     report = pathlib.Path(line.removeprefix("report: "))
     assert report.name == "report.html"
-    why = f"the report is not in {other}: {other} is not a file of a report"
+    why = f"the report is not in {other}: {other} exists and is not a file of a report"
     assert why in json.loads(report.with_suffix(".json").read_text())["not_possible"]
+
+
+@pytest.mark.parametrize("name", ["folder.html", "pipe.html", "zero.html", "plan.yaml/a.html", "n" * 300 + ".html", "a\\0.html", "shut/new/a.html"])  # fmt: skip
+def test_a_report_that_cannot_be_written_is_refused_before_the_night(
+    hosts: LocalHost, run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: pathlib.Path(path).name != "shut")
+    for folder in ("shut", "folder.html"):
+        (tmp_path / folder).mkdir()
+    os.mkfifo(tmp_path / "pipe.html")
+    (tmp_path / "zero.html").symlink_to("/dev/zero")
+    (tmp_path / "plan.yaml").write_text(PLAN.format(provider="local") + f'report: "{name}"\n')
+    for words in ("plan.yaml", "plan.yaml --dry-run"):
+        code, _, err = run(words)
+        assert (code, "plan.yaml:17:1: " in err) == (2, True), err
+    assert (hosts.tasks, sorted(tmp_path.glob("[a-z]*.html"))) == (
+        {}, [tmp_path / name for name in ("folder.html", "pipe.html", "zero.html")]
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("hosts")
+def test_a_night_is_not_lost_with_the_folder_of_its_report(
+    run: Run, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN.format(provider="local") + "report: /proc/a.html\n")
+    code, out, err = run("plan.yaml")
+    assert code == 0, err
+    [line] = [line for line in out.splitlines() if line.startswith("report: ")]
+    report = pathlib.Path(line.removeprefix("report: "))
+    why = json.loads(report.with_suffix(".json").read_text())["not_possible"]
+    assert any(each.startswith("the report is not in /proc/a.html: ") for each in why)
 
 
 @pytest.mark.parametrize(
