@@ -281,10 +281,8 @@ def find_leading(
     return max(known, key=lambda pair: wording.rank(pair[1]), default=None)
 
 
-def compare_arms(
-    run: Investigation, fleet: Fleet, home: pathlib.Path, problems: Sequence[str] = ()
-) -> contrast.Contrast:
-    arms = observe(run, fleet, home, [*problems])
+def compare_arms(run: Investigation, fleet: Fleet, home: pathlib.Path) -> contrast.Contrast:
+    arms = observe(run, fleet, home, [])
     return contrast.contrast(arms, find_kinds(run, arms))
 
 
