@@ -32,7 +32,7 @@ def find_mistake(kind: str) -> str:
     is_valid = rulefiles.KIND.fullmatch(kind.removesuffix(".") + ".x" * kind.endswith("."))
     if is_found(kind) or (is_valid and event.is_outcome(kind)):
         return ""
-    near = difflib.get_close_matches(kind.strip().lower(), find_known(), 1)
+    near = difflib.get_close_matches(kind.lower(), find_known(), 1)
     if not is_valid:
         return f"{kind!r} is not a dotted name in lower case, such as {[*near, 'job.failed'][0]}"
     namespace = kind.partition(".")[0] + "."

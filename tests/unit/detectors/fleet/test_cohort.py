@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import fleets
 import numpy as np
 import pytest
@@ -97,6 +99,14 @@ def test_of_twenty_hosts_four_that_are_spared_are_found() -> None:
     (finding,) = cohort.CohortSkew().ask(watched, fleets.KIND).findings
     assert finding.magnitude["smallest_p"] == pytest.approx(1 / 4845, rel=1e-3)
     assert finding.evidence[1].values["p_fisher"] == pytest.approx(1 / 4845, rel=1e-3)
+
+
+def test_the_smallest_p_of_a_spared_cohort_has_all_healthy_hosts_in_it() -> None:
+    member, strata = np.arange(20) < 8, np.zeros(20, np.int64)
+    for healthy, expected in ((6, math.comb(8, 6) / math.comb(20, 6)), (0, 1 / math.comb(20, 8))):
+        events = (np.arange(20) >= healthy).astype(float)
+        smallest = skew.smallest_stratified(events, member, strata, spared=True)
+        assert smallest == pytest.approx(expected)
 
 
 def test_hosts_with_equal_rates_are_neither_sick_nor_spared() -> None:
