@@ -24,7 +24,7 @@ def find_known() -> tuple[str, ...]:
 
 def is_found(kind: str) -> bool:
     """Return whether events of a kind, or with a prefix that ends with a dot, are found while a host is recorded."""
-    return any(each == kind or (kind.endswith(".") and each.startswith(kind)) for each in find_known())  # fmt: skip
+    return any(event.Event(0, each).is_of(kind) for each in find_known())
 
 
 def find_mistake(kind: str) -> str:

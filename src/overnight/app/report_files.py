@@ -7,7 +7,6 @@ import pathlib
 
 from overnight import errors
 
-SUFFIX = ".html"
 MAX_VERDICTS = 3
 # The begin of a page of `reports.investigation`, which the other files belong to.
 MARKS = (b'<meta name="generator" content="overnight">', b"<title>Investigation ")
@@ -19,7 +18,7 @@ def next_plan(page: pathlib.Path) -> pathlib.Path:
 
 
 def verdict(page: pathlib.Path, number: int) -> pathlib.Path:
-    return page.with_name(f"{page.stem}-verdict-{number}{SUFFIX}")
+    return page.with_name(f"{page.stem}-verdict-{number}.html")
 
 
 def find_obstacle(page: pathlib.Path) -> str:
