@@ -57,6 +57,7 @@ def test_a_plan_is_carried_out_to_the_end(world: World) -> None:
     experiment = ended.experiment
     assert experiment is not None
     assert (experiment.answer, experiment.undone) == (Answer.CONFIRMED, True)
+    assert experiment.says == "no event of hot in fixed"
     assert experiment.arm.changes == ("slow-disk", "mask-unit x")
     assert experiment.arm.ended_us - experiment.arm.began_us == pytest.approx(10 * S, abs=5 * S)
     assert ended.report == "report.html"

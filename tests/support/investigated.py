@@ -11,7 +11,7 @@ import poolworld
 from overnight import errors
 from overnight.investigations import context, control, driver
 from overnight.model.event import Event
-from overnight.model.investigation import Answer, Investigation, Occurrence, Phase
+from overnight.model.investigation import Answer, ArmRun, Investigation, Occurrence, Phase
 from overnight.model.plan import (
     ArmKind,
     ArmPlan,
@@ -234,8 +234,8 @@ class Hooks(context.Hooks):
         [*_, last] = [seen.event for arm in run.arms for seen in arm.occurrences]
         return context.Proposal("x is the cause", "mask-unit x", ("mask-unit x",), last)
 
-    def judge(self, *_: object) -> context.Judgement:
-        return context.Judgement(Answer.CONFIRMED, "no event any more")
+    def judge(self, _: Investigation, before: ArmRun, after: ArmRun) -> context.Judgement:
+        return context.Judgement(Answer.CONFIRMED, f"no event of {before.kind} in {after.kind}")
 
     def write_report(self, *_: object) -> tuple[str, str]:
         return "report.html", ""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from overnight import errors
 from overnight.app import diagnose as diagnoses
 from overnight.app import fleet_questions, report_files, windows
 from overnight.detectors.fleet import arms as arm_detector
@@ -72,13 +73,29 @@ def write(
 
     `home` is the data home of this investigation, `fleet` its hosts with their events.
     """
+    write_to = functools.partial(_write, run, fleet, home, reservations, notes, diagnose)
     # The plan of a client must not choose where a server writes.
-    own = run.plan.report if run.plan.is_local else ""
-    page, problems = home / "report.html", list[str]()
-    if own and (foreign := report_files.find_foreign(pathlib.Path(own))):
-        problems.append(f"the report is not in {own}: {foreign} is not a file of a report")
-    elif own:
-        page = pathlib.Path(own)
+    own = pathlib.Path(run.plan.report if run.plan.is_local else "")
+    if not own.name:
+        return write_to(home / "report.html", ())
+    if not (why := report_files.find_obstacle(own)):
+        try:
+            return write_to(own, ())
+        except OSError as error:  # the night must not be lost
+            why = errors.reason(error)
+    return write_to(home / "report.html", (f"the report is not in {own}: {why}",))
+
+
+def _write(
+    run: Investigation,
+    fleet: Fleet,
+    home: pathlib.Path,
+    reservations: Sequence[Reservation],
+    notes: Sequence[Note],
+    diagnose: Diagnose | None,
+    page: pathlib.Path,
+    problems: tuple[str, ...],
+) -> Paths:
     files.make_folder(page.parent)
     report = gather(run, fleet, home, diagnose=diagnose or functools.partial(diagnose_here, run, home), page=page)  # fmt: skip
     report = dataclasses.replace(
@@ -264,10 +281,8 @@ def find_leading(
     return max(known, key=lambda pair: wording.rank(pair[1]), default=None)
 
 
-def compare_arms(
-    run: Investigation, fleet: Fleet, home: pathlib.Path, problems: Sequence[str] = ()
-) -> contrast.Contrast:
-    arms = observe(run, fleet, home, [*problems])
+def compare_arms(run: Investigation, fleet: Fleet, home: pathlib.Path) -> contrast.Contrast:
+    arms = observe(run, fleet, home, [])
     return contrast.contrast(arms, find_kinds(run, arms))
 
 

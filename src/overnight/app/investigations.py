@@ -90,8 +90,7 @@ def load_plan(path: pathlib.Path, seconds: float | None = None) -> Plan:
 
     def check(plan: Plan) -> Iterator[plan_file.Problem]:
         yield from find_problems(plan)
-        if foreign := plan.report and report_files.find_foreign(pathlib.Path(plan.report)):
-            why = f"{foreign} exists and is not a file of a report from `overnight run`"
+        if why := plan.report and report_files.find_obstacle(pathlib.Path(plan.report)):
             yield plan_file.Problem("report", why, "use another name, or move the file away")
 
     plan = plan_file.load(path, check)
@@ -139,7 +138,7 @@ def find_problems(plan: Plan) -> Iterator[plan_file.Problem]:
             yield plan_file.Problem(where, f"unknown name {name}", f"use one of {', '.join(known)}")
     for kind in plan.wait.events:
         if why := event_kinds.find_mistake(kind):
-            yield plan_file.Problem("wait.events", f"wait.events: {why}", "overnight run --example driver-resets   names kinds")  # fmt: skip
+            yield plan_file.Problem("wait.events", f"wait.events: {why}", "choose one of `overnight rules list`, or your own, such as job.failed")  # fmt: skip
 
 
 def list_notes(plan: Plan) -> Iterator[str]:
@@ -154,14 +153,17 @@ def list_notes(plan: Plan) -> Iterator[str]:
 
 def check_alone(plan: Plan) -> DryRun:
     """Return what a plan for hosts elsewhere would do; its server is not asked."""
+    hosts = Preflight(Order(provider=plan.hosts.provider), (), {})
+    return _make_dry_run(plan, hosts, is_asked=False)
+
+
+def _make_dry_run(plan: Plan, hosts: Preflight, home: str = "", *, is_asked: bool = True) -> DryRun:
     from overnight.investigations import decisions
 
     example = _make_example(plan)
     seconds = decisions.left_seconds(example, example.made_us)
-    [order, *_] = decisions.make_orders(example, example.made_us)
-    hosts = Preflight(order, (), {})
-    notes, unchecked = (*list_notes(plan),), (*_list_unchecked(plan, asked=False),)
-    return DryRun((*_describe(plan),), hosts, seconds, notes, unchecked, is_asked=False)
+    notes, unchecked = (*list_notes(plan),), (*_list_unchecked(plan, asked=is_asked),)
+    return DryRun((*_describe(plan, home),), hosts, seconds, notes, unchecked, is_asked)
 
 
 def find_example(name: str) -> str:
@@ -216,11 +218,8 @@ class Investigations:
             rehearsal_arm.check(plan.rehearsal.name)
         example = _make_example(plan)
         orders = decisions.make_orders(example, example.made_us, self.plane.context.endpoint())
-        seconds = decisions.left_seconds(example, example.made_us)
-        hosts = self._plan_hosts(orders)
         home = str(self.home / FOLDER) if plan.is_local else ""
-        unchecked = (*_list_unchecked(plan, asked=True),)
-        return DryRun((*_describe(plan, home),), hosts, seconds, (*list_notes(plan),), unchecked)
+        return _make_dry_run(plan, self._plan_hosts(orders), home)
 
     def _plan_hosts(self, orders: Sequence[Order]) -> Preflight:
         """Return what all orders would do together; each gets hosts that the ones before it do not."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pathlib
-import stat
-from collections.abc import Iterator
 
-SUFFIX = ".html"
+from overnight import errors
+
 MAX_VERDICTS = 3
 # The begin of a page of `reports.investigation`, which the other files belong to.
 MARKS = (b'<meta name="generator" content="overnight">', b"<title>Investigation ")
@@ -20,26 +18,36 @@ def next_plan(page: pathlib.Path) -> pathlib.Path:
 
 
 def verdict(page: pathlib.Path, number: int) -> pathlib.Path:
-    return page.with_name(f"{page.stem}-verdict-{number}{SUFFIX}")
+    return page.with_name(f"{page.stem}-verdict-{number}.html")
 
 
-def find_foreign(page: pathlib.Path) -> pathlib.Path | None:
-    """Return a file that a report at `page` would replace, and that is not of an earlier report."""
-    return None if _is_report(page) else next(filter(os.path.lexists, _list(page)), None)
-
-
-def _list(page: pathlib.Path) -> Iterator[pathlib.Path]:
+def find_obstacle(page: pathlib.Path) -> str:
+    """Return why no report can be written to `page`; '' if one can, in place of an earlier one or of nothing."""
+    if _is_report(page):
+        return ""
     verdicts = (verdict(page, number) for number in range(1, MAX_VERDICTS + 1))
-    return itertools.chain((page, page.with_suffix(".json"), page.with_suffix(".txt"), next_plan(page)), verdicts)  # fmt: skip
+    for each in (page, page.with_suffix(".json"), page.with_suffix(".txt"), next_plan(page), *verdicts):  # fmt: skip
+        try:
+            each.lstat()
+        except FileNotFoundError:
+            continue
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # too long, below a file, a character that no name has
+            return f"{each}: {errors.reason(error)}"
+        return f"{each} exists and is not a file of a report"
+    folder = next(parent for parent in page.absolute().parents if parent.exists())
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} is not writable"
 
 
 def _is_report(page: pathlib.Path) -> bool:
+    def open_itself(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
     try:
-        descriptor = os.open(page, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        with open(page, "rb", opener=open_itself) as file:
+            head = file.read(HEAD_BYTES) or b""
+    except (OSError, ValueError):
         return False
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return False
-        head = file.read(HEAD_BYTES)
     return all(mark in head for mark in MARKS)

@@ -91,7 +91,7 @@ def _find_arm_problems(plan: Plan) -> Iterator[Problem]:
     own = [arm.hosts > 0 for arm in plan.arms]
     if any(own) and not all(own):
         yield Problem("arms", "either all arms set `hosts`, or none does", "give each arm `hosts`")
-    if any(0 < group.up_at_most < group.up_at_least for group in plan.groups):
+    if any(0 < group.up_at_most <= group.up_at_least for group in plan.groups):
         yield Problem("arms", "no host has an uptime within `up_at_least` and `up_at_most`; arms that take turns have the same hosts", "give each arm `hosts`, or change the bounds")  # fmt: skip
     if plan.hosts.names and any(own):
         yield Problem("hosts.names", "hosts.names cannot be combined with `hosts` of arms", "use hosts.labels instead of hosts.names")  # fmt: skip

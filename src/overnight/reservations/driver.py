@@ -238,7 +238,7 @@ class Driver:
         for host in self._planned if self.reservation.order.evict else ():
             found = self._call(self._provider.list_workloads, host.name, self.reservation.lease)
             for work in () if isinstance(found, Unseen) else found:
-                if work.blocked and not work.stays:
+                if work.blocked:
                     return f"cannot evict {work.kind} {work.name} from {host.name}: {work.blocked}"
         return ""
 

@@ -33,9 +33,7 @@ def plan_hosts(
     plans: list[HostPlan] = []
     idle = 0
     for host in fit:
-        if (idle if compared else len(plans)) >= wanted or len(plans) >= max(
-            wanted, selection.MAX_PLANS
-        ):
+        if idle >= wanted or len(plans) >= max(wanted, selection.MAX_PLANS):
             left_out[host.name] = "fits, but is not needed"
             continue
         plan = provider.plan(host, order)
@@ -49,7 +47,7 @@ def plan_hosts(
             left_out[host.name] = why
         else:
             plans.append(plan)
-            idle += not any(selection.disturbance(plan))
+            idle += not (compared and any(selection.disturbance(plan)))
     if compared:
         plans.sort(key=selection.disturbance)
         left_out |= dict.fromkeys((p.host.name for p in plans[wanted:]), "fits, but is not needed")

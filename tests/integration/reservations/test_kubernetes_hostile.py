@@ -182,6 +182,35 @@ def test_a_second_lease_object_does_not_end_the_live_one(place: site.Site) -> No
     assert place.ours() == []  # the copy with its id went with it
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["x" * 100_000, "..", "node-h/", "node-h/status", "../namespaces/default/pods/x", "%2e%2e", "a\nb", ""],
+    ids=lambda name: ascii(name[:30]),
+)  # fmt: skip
+def test_a_lease_object_for_no_node_is_removed_and_the_live_lease_stays(
+    place: site.Site, name: str
+) -> None:
+    """The API server takes `nodes/node-h/` for `nodes/node-h`, and a client `nodes/..` for the list of kinds."""
+    live = site.make_lease()
+    with place.account() as own:
+        own.claim("node-h", place.order, live)
+        own.mark("node-h", place.order, live)
+    notes = {marks.RECORD: "{", marks.NODE: name}
+    body = {
+        "metadata": {"name": "copy", "annotations": notes},
+        "spec": {"holderIdentity": live.id},
+    }
+    place.admin.create(kubernetes_api.LEASES, body, SPACE)
+    cleaned = {c.held.host: c for c in clean(place)}
+    assert {host: c.released for host, c in cleaned.items()} == {"node-h": False, "copy": True}
+    assert cleaned["copy"].why == "node copy does not exist"
+    assert marks.carries(place.node("node-h"), live.id)
+    with place.account() as own:
+        assert own.renew("node-h", place.order, live)
+        own.release("node-h", place.order, live.id)
+    assert place.ours() == []
+
+
 def test_a_node_that_is_created_again_is_not_adopted(place: site.Site) -> None:
     lease = site.make_lease()
     place.kubelets.add("node-j")

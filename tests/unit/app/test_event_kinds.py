@@ -42,9 +42,11 @@ def test_a_watch_names_every_kind_that_it_finds(name: str) -> None:
         ("cpu.core_pined", "unknown kind cpu.core_pined; did you mean cpu.core_pinned?"),
         ("memory.xyz", "unknown kind memory.xyz; kinds: memory.allocation_failure, memory.oom_kill"),
         ("net", "'net' is not a dotted name in lower case"),
-        ("Net.driver_reset", "is not a dotted name in lower case"),
-        ("net.driver_reset ", "is not a dotted name in lower case"),
-        ("", "is not a dotted name in lower case"),
+        ("Net.driver_reset", "is not a dotted name in lower case, such as net.driver_reset"),
+        ("NET.DRIVER_RESET", "is not a dotted name in lower case, such as net.driver_reset"),
+        ("net.driver_reset ", "is not a dotted name in lower case, such as net.driver_reset"),
+        ("", "is not a dotted name in lower case, such as job.failed"),
+        ("x" * 200_000, "is not a dotted name in lower case, such as job.failed"),
     ],
 )  # fmt: skip
 def test_a_kind_that_never_comes_is_a_mistake(kind: str, says: str) -> None:

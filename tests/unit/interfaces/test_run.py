@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import pathlib
 import signal
 import threading
@@ -213,17 +214,18 @@ def test_a_plan_is_checked_without_a_server(run: Run) -> None:
     assert (code, document["reservation"], len(document["unchecked"])) == (0, None, 2)
 
 
-@pytest.mark.parametrize("foreign", ["night.html", "night.txt", "night.json", "night-next-plan.yaml"])  # fmt: skip
+@pytest.mark.parametrize("foreign", ["night.html", "night.txt", "night.json", "night-next-plan.yaml", "night-verdict-3.html"])  # fmt: skip
 def test_a_report_replaces_no_file_of_others(
     hosts: LocalHost, run: Run, tmp_path: pathlib.Path, foreign: str
 ) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN.format(provider="local") + "report: night.html\n")
     other = tmp_path / foreign
-    other.write_text("root's own")
+    # A page of `diagnose` begins like this, too.
+    other.write_text('<meta name="generator" content="overnight"><title>Diagnosis')
     for words in ("plan.yaml", "plan.yaml --dry-run"):
         code, _, err = run(words)
         assert (code, f"plan.yaml:17:1: {foreign} exists and is not a file of a report" in err) == (2, True), err  # fmt: skip
-    assert (other.read_text(), hosts.tasks) == ("root's own", {})
+    assert (other.read_text()[-9:], hosts.tasks) == ("Diagnosis", {})
     other.unlink()
     other.symlink_to(tmp_path / "elsewhere")
     assert run("plan.yaml --dry-run")[0] == 2
@@ -234,6 +236,9 @@ def test_a_report_replaces_no_file_of_others(
     assert (tmp_path / "night.txt").read_text().startswith("Reproduced")
     code, out, _ = run("plan.yaml --dry-run")
     assert (code, f"write the report to {tmp_path}/night.html, in place of the last one\n" in out) == (0, True)  # fmt: skip
+    (tmp_path / "night.html").rename(tmp_path / "kept.html")
+    (tmp_path / "night.html").symlink_to("kept.html")
+    assert run("plan.yaml --dry-run")[0] == 2
 
 
 def test_a_file_that_comes_during_the_night_stays(
@@ -252,8 +257,39 @@ def test_a_file_that_comes_during_the_night_stays(
     [line] = [line for line in out.splitlines() if line.startswith("report: ")]
     report = pathlib.Path(line.removeprefix("report: "))
     assert report.name == "report.html"
-    why = f"the report is not in {other}: {other} is not a file of a report"
+    why = f"the report is not in {other}: {other} exists and is not a file of a report"
     assert why in json.loads(report.with_suffix(".json").read_text())["not_possible"]
+
+
+@pytest.mark.parametrize("name", ["folder.html", "pipe.html", "zero.html", "plan.yaml/a.html", "n" * 300 + ".html", "a\\0.html", "shut/new/a.html"])  # fmt: skip
+def test_a_report_that_cannot_be_written_is_refused_before_the_night(
+    hosts: LocalHost, run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: pathlib.Path(path).name != "shut")
+    for folder in ("shut", "folder.html"):
+        (tmp_path / folder).mkdir()
+    os.mkfifo(tmp_path / "pipe.html")
+    (tmp_path / "zero.html").symlink_to("/dev/zero")
+    (tmp_path / "plan.yaml").write_text(PLAN.format(provider="local") + f'report: "{name}"\n')
+    for words in ("plan.yaml", "plan.yaml --dry-run"):
+        code, _, err = run(words)
+        assert (code, "plan.yaml:17:1: " in err) == (2, True), err
+    assert (hosts.tasks, sorted(tmp_path.glob("[a-z]*.html"))) == (
+        {}, [tmp_path / name for name in ("folder.html", "pipe.html", "zero.html")]
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("hosts")
+def test_a_night_is_not_lost_with_the_folder_of_its_report(
+    run: Run, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN.format(provider="local") + "report: /proc/a.html\n")
+    code, out, err = run("plan.yaml")
+    assert code == 0, err
+    [line] = [line for line in out.splitlines() if line.startswith("report: ")]
+    report = pathlib.Path(line.removeprefix("report: "))
+    why = json.loads(report.with_suffix(".json").read_text())["not_possible"]
+    assert any(each.startswith("the report is not in /proc/a.html: ") for each in why)
 
 
 @pytest.mark.parametrize(

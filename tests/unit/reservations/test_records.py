@@ -100,6 +100,20 @@ def test_a_claim_is_for_one_node_and_not_for_its_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("ip-10-0-0-7.ec2.internal", "ip-10-0-0-7.ec2.internal"),
+        ("a" * 253, "a" * 253),
+        ("a" * 254, "n"),
+        *((name, "n") for name in ("", "..", "m/", "m/status", "../x", "%2e", "m\n", "M", "-m", "m.")),
+    ],
+)  # fmt: skip
+def test_a_claim_is_for_a_name_that_a_node_can_have(name: str, host: str) -> None:
+    item = {"metadata": {"name": "overnight-n", "annotations": {marks.NODE: name}}}
+    assert marks.find_host(item) == host
+
+
+@pytest.mark.parametrize(
     ("item", "ours"),
     [
         ({"metadata": {"name": "x"}, "spec": {"holderIdentity": LEASE.id}}, True),

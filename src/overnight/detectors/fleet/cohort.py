@@ -143,14 +143,16 @@ def separate(
     numbers = {names: group for group, names in enumerate(groups.names)}
     kept: list[skew.Cohort] = []
     for cohort in significant:
-        group = numbers[cohort.names]
-        rest = np.ones(len(events), np.bool_)
-        for other in (numbers[stronger.names] for stronger in kept):
-            if groups.labels(other) & groups.labels(group):
-                rest &= ~groups.member[:, other]
-        strata = np.zeros(int(rest.sum()), np.int64)
-        member = groups.member[rest][:, [group]]
-        if rest.all() or _test(events[rest], seconds[rest], member, strata, chance, [cohort.spared])[0].is_significant:  # fmt: skip
+        labels = groups.labels(numbers[cohort.names])
+        alike = [n for n in range(len(groups.names)) if labels & groups.labels(n)]
+        stronger = [numbers[k.names] for k in kept if numbers[k.names] in alike]
+        rest = ~groups.member[:, stronger].any(axis=1)
+        # Again with all cohorts of the label: one of several equal zones is the sickest by chance.
+        names = tuple(groups.names[n] for n in alike)
+        among = skew.Groups(names, groups.member[rest][:, alike])
+        tested = skew.compare(events[rest], seconds[rest], among, chance) if stronger else [cohort]
+        found = {(each.names, each.spared) for each in tested if each.p <= package.ALPHA}
+        if (cohort.names, cohort.spared) in found:
             kept.append(cohort)
     return kept
 

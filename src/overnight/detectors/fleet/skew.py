@@ -139,14 +139,14 @@ def within(
     strata: Integers,
     chance: np.random.Generator,
     draws: int | None = None,
-    spared: Sequence[bool] = (),
+    spared: Sequence[bool] | bool = False,
 ) -> Floats:
     """Return the p of each cohort, one column of `member` each, with hosts permuted only within strata.
 
     That removes the effect of the strata. All cohorts share the draws; those that are `spared` have fewer events.
     """
     z, drawn = _statistics(events, seconds, member, strata, chance, draws)
-    sign = np.where(spared, -1.0, 1.0) if len(spared) else np.ones(len(z))
+    sign = np.where(spared, -1.0, 1.0)
     columns = zip((sign * z)[:, None], (sign * drawn).T, strict=True)
     return np.array([permutation.adjusted(seen, chances)[0] for seen, chances in columns])
 

@@ -12,6 +12,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -33,6 +34,9 @@ AUTOSCALERS = (
 )
 GRACE_US = decisions.GRACE_SECONDS * SECOND_US
 MAX_NAME = 253
+NODE_NAME = re.compile(
+    rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z0-9]+(?:[.-]+[a-z0-9]+)*"
+)  # as the API accepts
 MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # of Lease objects
 
 
@@ -223,8 +227,9 @@ def is_claim(item: Object) -> bool:
 
 
 def find_host(item: Object) -> str:
-    """Return the node that a Lease object or pod of ours is for."""
-    return annotations_of(item).get(NODE) or item["metadata"]["name"].removeprefix("overnight-")
+    """Return the node that a Lease object or pod of ours is for; never a text that is another path of the API."""
+    named = NODE_NAME.fullmatch(annotations_of(item).get(NODE, ""))
+    return named[0] if named else item["metadata"]["name"].removeprefix("overnight-")
 
 
 def find_held(
@@ -280,7 +285,8 @@ def _merge(
 
 def describe(held: Held) -> str:
     if held.lease is None:
-        return f"lease {held.id or 'without id'}, whose record is not valid"
+        name = held.id if LEASE_ID.fullmatch(held.id) else "without id"
+        return f"lease {name}, whose record is not valid"
     return f"{held.lease.owner or 'somebody'} until {format_time(held.lease.until_us)} (lease {held.id})"
 
 

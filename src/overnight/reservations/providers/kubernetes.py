@@ -171,7 +171,7 @@ class Nodes:
         self._mark(client, host, lease)
         present = self._list_evictable(client, host, lease)
         version = client.find_part_version("pods/eviction") if present and order.evict else ""
-        blocked = _find_blocked(client, present) if order.evict else []
+        blocked = [work for work in self.list_workloads(host, order, lease) if work.blocked]
         for pod in present:
             name = pods.name(pod)
             if pod["metadata"].get("deletionTimestamp"):
@@ -181,8 +181,8 @@ class Nodes:
             elif not blocked:
                 self._steps(f"before the eviction of {name}")
                 progress(_evict(client, pod, version))
-        for text in blocked:  # the others would be evicted in vain
-            progress(text)
+        for work in blocked:  # the others would be evicted in vain
+            progress(f"cannot evict pod {work.name}: {work.blocked}")
         if present:
             return False
         if order.no_execute:
@@ -329,12 +329,6 @@ def _list_budgets(client: api.Client) -> list[Object]:
             # Lists leave out the version of their items, and an empty selector means something else in each.
             return [{**item, "apiVersion": version} for item in found]
     return []
-
-
-def _find_blocked(client: api.Client, present: Sequence[Object]) -> list[str]:
-    budgets = _list_budgets(client) if present else []
-    found = ((pods.name(pod), pods.find_refusal(pod, budgets)) for pod in present)
-    return [f"cannot evict pod {name}: {why}" for name, why in found if why]
 
 
 def _evict(client: api.Client, pod: Object, version: str) -> str:

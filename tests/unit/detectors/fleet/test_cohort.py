@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import fleets
 import numpy as np
 import pytest
@@ -80,6 +82,40 @@ def test_of_a_sick_and_a_spared_zone_both_are_found() -> None:
     assert "spares" in named["zone c"]
 
 
+def test_a_spared_zone_explains_the_image_that_is_spared_with_it() -> None:
+    watched = make_fleet(
+        100,
+        lambda n: {"zone": "abcde"[n % 5], "image": "x" if n % 5 == 2 or n % 20 == 3 else "y"},
+        lambda n: 0 if n % 5 == 2 else 3 + n % 3,
+    )
+    (finding,) = cohort.CohortSkew().ask(watched, fleets.KIND).findings
+    assert finding.subject.cohort == "zone c"
+    assert "explains away image y" in texts(finding)
+    assert "within image" in texts(finding)
+
+
+def test_of_twenty_hosts_four_that_are_spared_are_found() -> None:
+    watched = make_fleet(20, lambda n: {"zone": "abcde"[n % 5]}, lambda n: n % 5 != 2)
+    (finding,) = cohort.CohortSkew().ask(watched, fleets.KIND).findings
+    assert finding.magnitude["smallest_p"] == pytest.approx(1 / 4845, rel=1e-3)
+    assert finding.evidence[1].values["p_fisher"] == pytest.approx(1 / 4845, rel=1e-3)
+
+
+def test_the_smallest_p_of_a_spared_cohort_has_all_healthy_hosts_in_it() -> None:
+    member, strata = np.arange(20) < 8, np.zeros(20, np.int64)
+    for healthy, expected in ((6, math.comb(8, 6) / math.comb(20, 6)), (0, 1 / math.comb(20, 8))):
+        events = (np.arange(20) >= healthy).astype(float)
+        smallest = skew.smallest_stratified(events, member, strata, spared=True)
+        assert smallest == pytest.approx(expected)
+
+
+def test_hosts_with_equal_rates_are_neither_sick_nor_spared() -> None:
+    watched = make_fleet(20, lambda n: {"zone": "abcde"[n % 5]}, lambda _: 3)
+    answer, compared = cohort.CohortSkew().study(watched, fleets.KIND)
+    assert answer.status is not Status.FOUND
+    assert not any(each.spared for each in compared)
+
+
 def test_two_halves_are_told_once() -> None:
     watched = make_fleet(40, lambda n: {"zone": "ab"[n % 2]}, lambda n: 4 * (n % 2))
     (finding,) = cohort.CohortSkew().ask(watched, fleets.KIND).findings
@@ -124,6 +160,7 @@ def test_three_of_three_hosts_against_none_of_nine_is_found() -> None:
     )
     assert values["p_boschloo"] < values["p_fisher"]
     assert "1/220" in texts(finding)
+    assert "--against" not in texts(finding)  # nothing is spared
 
 
 def test_too_few_hosts_is_no_data() -> None:

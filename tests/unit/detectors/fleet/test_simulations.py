@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from overnight.detectors.fleet import hazard, odds, permutation, skew
+from overnight.detectors.fleet import cohort, hazard, odds, permutation, skew
 
 ALPHA = 0.05
 SETTINGS = [(0.5, 0.25), (0.8, 0.25), (1.5, 0.2)]  # events per host, shape of their rates
@@ -133,6 +133,27 @@ def test_a_spared_zone_is_found_and_no_zone_without_an_effect(runs: int) -> None
     assert np.mean(false) <= most(0.05, 3 * runs)
     assert max(false) <= most(0.06, runs)
     assert [share >= least(power, runs) for share, power in zip(found, (0.3, 0.85, 0.97), strict=True)] == [True] * 3  # fmt: skip
+
+
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_next_to_spared_zones_no_ordinary_one_is_accused(
+    runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of ten zones are spared; the sickest of the other seven is so by chance."""
+    monkeypatch.setattr(permutation, "DRAWS", 399)
+    zones = np.arange(100) % 10
+    groups, time = skew.form_groups({"zone": [str(zone) for zone in zones]}), np.ones(100)
+
+    def hit(chance: np.random.Generator) -> bool:
+        events = np.where(zones < 3, 0.0, 1 + chance.poisson(3, 100))
+        cohorts = skew.compare(events, time, groups, chance)
+        significant = [each for each in cohorts if each.p <= ALPHA]
+        kept = cohort.separate(events, time, groups, significant, chance)
+        return not all(each.spared for each in kept)
+
+    share = share_of(runs, hit)
+    print_figures(f"cohort, three of ten zones spared, another one accused: {share}")
+    assert share <= most(0.05, runs)
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
