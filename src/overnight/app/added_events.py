@@ -94,7 +94,7 @@ def remove(home: pathlib.Path, ids: Iterable[str]) -> Removed:
         raise errors.CannotError(
             f"event {kept[0]} cannot be removed",
             why="it was recorded, or came with a bundle; only events that were added can be removed",
-            todo="overnight events --kind KIND   lists only the events of a kind",
+            todo="`overnight events --kind KIND` lists only the events of a kind",
         )
     return Removed(added_events.remove(home, chosen))
 

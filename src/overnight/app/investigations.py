@@ -139,7 +139,7 @@ def find_problems(plan: Plan) -> Iterator[plan_file.Problem]:
             yield plan_file.Problem(where, f"unknown name {name}", f"use one of {', '.join(known)}")
     for kind in plan.wait.events:
         if why := event_kinds.find_mistake(kind):
-            yield plan_file.Problem("wait.events", f"wait.events: {why}", "overnight run --example driver-resets   names kinds")  # fmt: skip
+            yield plan_file.Problem("wait.events", f"wait.events: {why}", "`overnight run --example driver-resets` names kinds")  # fmt: skip
 
 
 def list_notes(plan: Plan) -> Iterator[str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from overnight.app import questions, remote, windows
 
 DRAW_SECONDS = 0.25
-NAMED_PLACE = re.compile(r"(^| )--(home|server)\b")
+NAMED_PLACE = re.compile(r"(^| )--(home|server|database)\b")
 T = TypeVar("T")
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
@@ -203,8 +203,6 @@ class Session:
 
     def command(self, words: str) -> str:
         """Return a command line for people to copy: it asks the same server, database or data home."""
-        from overnight.app import home, server_settings
-
         if NAMED_PLACE.search(words):
             return f"overnight {words}"
         scope, takes_database = find_scope(words)
@@ -216,10 +214,8 @@ class Session:
 
         # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
         sudo = os.geteuid() == 0 and "SUDO_USER" in os.environ
-        usual = self.home_path == home.data_home() and not (
-            sudo or (self.home_given and server_settings.find_url())
-        )
-        named = "" if usual else f"--home {shlex.quote(str(self.home_path))} "
+        is_named = sudo or self.home_given
+        named = f"--home {shlex.quote(str(self.home_path))} " if is_named else ""
         if self.database and takes_database:
             words += f" --database {shlex.quote(secrets.drop_secrets(self.database))}"
         return f"{'sudo ' * sudo}overnight {named}{words}"
@@ -237,7 +233,7 @@ class Session:
         return safe_console.Console(highlight=False, stderr=True)
 
     def print_json(self, document: dict[str, object]) -> None:
-        sys.stdout.write(suggestions.complete_json(json.dumps(document, indent=2)) + "\n")
+        sys.stdout.write(json.dumps(suggestions.complete_values(document), indent=2) + "\n")
 
     def printed_json(self, result: Result | dict[str, Any]) -> bool:
         """Print a result as JSON and return True, if -O json was given."""

@@ -63,7 +63,7 @@ def start(
         raise errors.UsageError(
             "missing argument PLAN",
             why="an investigation needs a plan file",
-            todo="overnight run --example driver-resets   prints one",
+            todo="`overnight run --example driver-resets` prints one",
         )
     given = investigations.load_plan(plan, times.parse_duration(lasting) if lasting else None)
     if dry_run and not given.is_local and current.server is None:
