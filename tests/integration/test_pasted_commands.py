@@ -18,9 +18,7 @@ from overnight.interfaces import cli
 
 # Up to the end of the backticks or the line.
 NAMES = "|".join(typer.main.get_command(cli.build()).commands)  # type: ignore[attr-defined]
-COMMAND = re.compile(
-    rf"(?<![\w/.-])(overnight (?:--|(?:{NAMES})\b)[^`\n]*?)(?=`|$)", re.MULTILINE
-)
+COMMAND = re.compile(rf"(?<![\w/.-])(overnight (?:--|(?:{NAMES})\b)[^`\n]*?)(?=`|$)", re.MULTILINE)
 PLACEHOLDER = re.compile(r"(?<![\w./'-])[A-Z]{2,}(?![\w])")
 # They change the host, or run until they are stopped: tests/unit/interfaces/test_suggestions.py parses them.
 LASTING = re.compile(

@@ -209,7 +209,11 @@ class Session:
         if url := self.server_url:
             if scope is not Scope.SERVER:  # for the host in question
                 return f"overnight {words}"
-            token = f" --token-file {shlex.quote(str(self.token_file))}" if self.token_file else ""
+            token = (
+                f" --token-file {shlex.quote(str(self.token_file.absolute()))}"
+                if self.token_file
+                else ""
+            )
             return f"overnight --server {shlex.quote(url)}{token} {words}"
 
         # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
