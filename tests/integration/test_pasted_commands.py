@@ -130,4 +130,4 @@ def test_the_home_of_root_is_suggested_with_sudo(
     monkeypatch.setenv("SUDO_USER", "somebody")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert cli.main(["--home", str(truth.home), "events", "nonesuch"]) == 3
-    assert "do:    sudo overnight --home '" in capsys.readouterr().err
+    assert "do:    `sudo overnight --home '" in capsys.readouterr().err
