@@ -78,7 +78,7 @@ def add(home: pathlib.Path, events: Iterable[Event]) -> Added:
         added = added_events.add(home, events)
     except OSError as error:
         raise errors.unwritable(
-            home / "signals", error, "run it as the user who records"
+            home / "signals", error, "free disk space, or run it as the user who records"
         ) from error
     ring = rings.Reader(home)
     hosts = sorted({event.host for event in events})

@@ -112,7 +112,7 @@ def report(current: session.Session, shown: use_cases.Report) -> int:
         at = local_time.short(event.at_us)
         terminal.echo(f"  {at}  {event.kind}  {event.host}  {event.detail}".rstrip())
     if this.state is ReservationState.ACTIVE:
-        terminal.echo("give it back: " + current.command(f"release {this.id}"))
+        terminal.echo(f"give it back: `overnight release {this.id}`")
     return code
 
 

@@ -330,19 +330,18 @@ def add_group(
     panel: str,
     example: str,
     *commands: tuple[str, Command, str],
-    asks_server: tuple[str, ...] = (),
     scope: Scope = Scope.HOST,
+    on_host: tuple[str, ...] = (),
     has_default: bool = False,
 ) -> None:
     """Add a group of commands, each with its name and the arguments of its example.
 
-    `scope` is that of the commands that are not in `asks_server`. With `has_default` the first one runs where no
-    other is named.
+    `scope` is that of all but the commands `on_host`. With `has_default` the first one runs where no other is named.
     """
     group = typer.Typer(cls=DefaultGroup if has_default else None, no_args_is_help=True)
     for word, command, arguments in commands:
         epilog = f"Example: overnight {name} {word} {arguments}".rstrip()
-        own = Scope.SERVER if word in asks_server else scope
+        own = Scope.HOST if word in on_host else scope
         group.command(word, epilog=epilog)(in_session(command, own))
     epilog = f"Example: overnight {name} {example}"
     cli.add_typer(group, name=name, rich_help_panel=panel, help=about, epilog=epilog)

@@ -32,7 +32,7 @@ def register(cli: session.CommandLine) -> None:
         ("status", status, "i-5f0c9a41d2b7"),
         ("stop", stop, "i-5f0c9a41d2b7"),
         ("resume", resume, "i-5f0c9a41d2b7"),
-        asks_server=("start", "list", "status", "stop", "resume"),
+        scope=session.Scope.SERVER,
         has_default=True,
     )
 
@@ -136,7 +136,7 @@ def _carry_out(
         ):
             report = use.run(name, stopping, show, note)
     except KeyboardInterrupt:
-        terminal.print_line(current.notes(), f"interrupted; continue with: {current.command(f'run resume {name}')}")  # fmt: skip
+        terminal.print_line(current.notes(), f"interrupted; continue with: `overnight run resume {name}`")  # fmt: skip
         raise
     return investigation_view.result(current, report)
 
