@@ -131,3 +131,15 @@ def test_the_home_of_root_is_suggested_with_sudo(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert cli.main(["--home", str(truth.home), "events", "nonesuch"]) == 3
     assert "do:    `sudo overnight --home '" in capsys.readouterr().err
+
+
+def test_times_with_a_date_have_one_style(truth: scenarios.Truth, shell: Shell) -> None:
+    at = shlex.quote(str(truth.home))
+    for words in (
+        "diagnose", "diagnose -O md", "diagnose -O html", "events", f"events {truth.event.id}", "top", "flame", "heatmap",
+        "heatmap -O svg", "flame -O svg",
+    ):  # fmt: skip
+        code, output = shell.run(f"overnight --home {at} {words}")
+        assert code == 0, output
+        assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d", output), words
+        assert not re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", output), words

@@ -42,7 +42,7 @@ class Plot:
         return self.left + (us - self.begin_us) / self.column_us * self.cell
 
 
-def clock(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+def clock(us: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
     """Format an instant in UTC."""
     try:
         return f"{datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC):{form}}"
