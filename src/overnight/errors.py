@@ -181,7 +181,8 @@ def reason(error: Exception) -> str:
         and error.filename
     ):
         with contextlib.suppress(OSError):
-            folder = pathlib.Path(os.fsdecode(error.filename)).absolute().parent
+            path = pathlib.Path(os.fsdecode(error.filename)).absolute()
+            folder = path if path.is_dir() else path.parent
             disk = os.statvfs(folder)
             free, size = (blocks * disk.f_frsize / 1e6 for blocks in (disk.f_bavail, disk.f_blocks))
             text += f"; {free:,.1f} of {size:,.1f} MB are free in {folder}"

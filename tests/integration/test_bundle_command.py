@@ -111,7 +111,7 @@ def test_a_home_is_never_overwritten(home, folder, capsys) -> None:
 
 def test_an_empty_home_is_an_error(tmp_path, capsys) -> None:
     assert run(tmp_path / "nothing", "create", "--event", EVENT) == 3
-    assert " events   lists" in capsys.readouterr().err
+    assert " events` lists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -286,3 +286,31 @@ def test_a_full_disk_names_the_file_and_the_sizes(
             assert str(disk / file) in error, error
             assert f"No space left on device; 0.0 of 4.2 MB are free in {disk}" in error, error
     assert list(disk.iterdir()) == []
+
+
+@pytest.mark.needs_perf
+@faults.on_small_disk
+def test_a_full_data_home_names_the_file_and_the_sizes(
+    disk: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(words: str) -> str:
+        assert cli.main(["--home", str(disk), *words.split()]) == 3
+        return capsys.readouterr().err
+
+    with faults.full_disk(disk):
+        for words, file in {
+            "age uptime": "arms.jsonl",
+            "event add --kind job.failed": "signals",
+            "load cpu --for 1s": "loads/",
+            "record --for 1s --profiles-only": "spool",
+            "token list": "pools/pools.db-writers",
+        }.items():
+            error = run(words)
+            assert f"{disk}/{file}" in error, error
+            assert f"0.0 of 4.2 MB are free in {disk}/" in error.replace(
+                f"in {disk})", f"in {disk}/"
+            )
+    assert cli.main(["--home", str(disk), "token", "list"]) == 0
+    with faults.full_disk(disk):
+        error = run("token create --role agent")
+        assert f"No space left on device; 0.0 of 4.2 MB are free in {disk}/pools" in error

@@ -10,16 +10,15 @@ import subprocess
 import sys
 
 import pytest
+import rings
 import typer.main
 
 import scenarios
 from overnight.interfaces import cli
 
-# Up to the end of the backticks or the line, or to an explanation behind three spaces.
+# Up to the end of the backticks or the line.
 NAMES = "|".join(typer.main.get_command(cli.build()).commands)  # type: ignore[attr-defined]
-COMMAND = re.compile(
-    rf"(?<![\w/.-])(overnight (?:--|(?:{NAMES})\b)[^`\n]*?)(?=`|$|   )", re.MULTILINE
-)
+COMMAND = re.compile(rf"(?<![\w/.-])(overnight (?:--|(?:{NAMES})\b)[^`\n]*?)(?=`|$)", re.MULTILINE)
 PLACEHOLDER = re.compile(r"(?<![\w./'-])[A-Z]{2,}(?![\w])")
 # They change the host, or run until they are stopped: tests/unit/interfaces/test_suggestions.py parses them.
 LASTING = re.compile(
@@ -77,16 +76,27 @@ FLOWS = {
         "pool update ci --pause", "pool replenish ci", "pool size --pool ci", "pool list -O json", "pool delete ci",
         "pool member nonesuch", "pool return nonesuch", "cluster list", "reservations list", "release nonesuch",
     ],
+    "quiet": ["diagnose", "diagnose -O json", "diagnose -O md"],
     "store": ["store check", "store unpin nonesuch", "event remove nonesuch", "token list", "doctor"],
 }  # fmt: skip
-FEWEST = {"verdict": 9, "stacks": 1, "pools": 6, "store": 1}  # commands that are pasted
+FEWEST = {"verdict": 9, "stacks": 1, "pools": 6, "quiet": 1, "store": 1}  # commands that are pasted
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A home in which nothing serious happened."""
+    home = tmp_path_factory.mktemp("quiet") / "data $home's"
+    ring = rings.open_writer(home)
+    rings.record(ring, range(5))
+    ring.close()
+    return home
 
 
 @pytest.mark.parametrize("flow", FLOWS)
 def test_pasted_commands_work_on_the_same_home(
-    truth: scenarios.Truth, shell: Shell, flow: str
+    truth: scenarios.Truth, quiet: pathlib.Path, shell: Shell, flow: str
 ) -> None:
-    at = shlex.quote(str(truth.home))
+    at = shlex.quote(str(quiet if flow == "quiet" else truth.home))
     pending = [f"overnight --home {at} {words}" for words in FLOWS[flow]]
     pending = [line.replace("{event}", truth.event.id) for line in pending]
     pasted: set[str] = set()
@@ -94,6 +104,7 @@ def test_pasted_commands_work_on_the_same_home(
     ran = 0
     for number, line in enumerate(pending):
         code, output = shell.run(line)
+        output = output.replace('\\"', '"') if "-O json" in line else output
         assert number < first or code in (0, 1, 3), f"{line}\n{output}"
         assert "internal error" not in output
         if number >= first:  # one generation: what they suggest is the same again
@@ -119,4 +130,16 @@ def test_the_home_of_root_is_suggested_with_sudo(
     monkeypatch.setenv("SUDO_USER", "somebody")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert cli.main(["--home", str(truth.home), "events", "nonesuch"]) == 3
-    assert "do:    sudo overnight --home '" in capsys.readouterr().err
+    assert "do:    `sudo overnight --home '" in capsys.readouterr().err
+
+
+def test_times_with_a_date_have_one_style(truth: scenarios.Truth, shell: Shell) -> None:
+    at = shlex.quote(str(truth.home))
+    for words in (
+        "diagnose", "diagnose -O md", "diagnose -O html", "events", f"events {truth.event.id}", "top", "flame", "heatmap",
+        "heatmap -O svg", "flame -O svg",
+    ):  # fmt: skip
+        code, output = shell.run(f"overnight --home {at} {words}")
+        assert code == 0, output
+        assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d", output), words
+        assert not re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", output), words

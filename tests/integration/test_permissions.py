@@ -111,10 +111,11 @@ def test_files_of_o_are_private_under_a_lax_umask(tmp_path: pathlib.Path) -> Non
         "top.json": ["top", "-O", "json"],
         "cpu.csv": ["cpu", "--host", "db-7", "--every", "1m", "-O", "csv"],
         "evidence.overnight": ["bundle", "create", event.id],
+        "host.json": ["snapshot"],
     }.items():
         assert cli.main(["--home", str(home), *words, "-o", str(out / name)]) == 0, words
         assert (out / name).stat().st_mode & 0o777 == 0o600, words
-    assert len(list(out.iterdir())) == 7
+    assert len(list(out.iterdir())) == 8
 
 
 @pytest.mark.needs_root

@@ -78,7 +78,7 @@ def add(home: pathlib.Path, events: Iterable[Event]) -> Added:
         added = added_events.add(home, events)
     except OSError as error:
         raise errors.unwritable(
-            home / "signals", error, "run it as the user who records"
+            home / "signals", error, "free disk space, or run it as the user who records"
         ) from error
     ring = rings.Reader(home)
     hosts = sorted({event.host for event in events})
@@ -94,7 +94,7 @@ def remove(home: pathlib.Path, ids: Iterable[str]) -> Removed:
         raise errors.CannotError(
             f"event {kept[0]} cannot be removed",
             why="it was recorded, or came with a bundle; only events that were added can be removed",
-            todo="overnight events --kind KIND   lists only the events of a kind",
+            todo="`overnight events --kind KIND` lists only the events of a kind",
         )
     return Removed(added_events.remove(home, chosen))
 

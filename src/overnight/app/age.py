@@ -244,7 +244,7 @@ def _find_kind(request: Request) -> host_state.Kind:
         raise errors.UsageError(
             f"there is no state {request.state!r}",
             why=f"states: {', '.join(known)}, uptime, purge",
-            todo="overnight age --list   describes them",
+            todo="`overnight age --list` describes them",
         )
     if not request.count:
         raise errors.UsageError(

@@ -212,7 +212,7 @@ def _no_event(event_id: str) -> errors.CannotError:
     return errors.CannotError(
         f"no event {event_id!r} is stored",
         why="it was not recorded, or is older than what is kept",
-        todo="overnight events   lists the ids of stored events",
+        todo="`overnight events` lists the ids of stored events",
     )
 
 

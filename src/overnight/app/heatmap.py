@@ -115,7 +115,7 @@ def _point_to_signals(error: errors.CannotError, request: Request) -> errors.Can
     return errors.CannotError(
         error.what,
         why=f"{error.why}; -O html, --by offset and filters other than --core need samples",
-        todo="`overnight heatmap`   shows the CPU time of the cores as text; -O svg and -O json do, too",
+        todo="`overnight heatmap` shows the CPU time of the cores as text; -O svg and -O json do, too",
     )
 
 

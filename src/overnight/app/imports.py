@@ -186,7 +186,7 @@ def _find_files(paths: tuple[pathlib.Path, ...], kind: str) -> Iterator[_Found]:
         raise errors.CannotError(
             f"no file in {paths[0]} has a known format",
             why=f"{len(listed)} files were tried",
-            todo="overnight import FILE   shows why a file is not recognised",
+            todo="`overnight import FILE` shows why a file is not recognised",
         )
     yield from known
 

@@ -114,7 +114,7 @@ def show(
         raise errors.NotFoundError(
             f"no readings{f' of {name}' if name else ''}{f' on {host}' if host else ''}",
             why=f"no such instrument has run with the data home {home}",
-            todo="overnight instrument list   shows those that can run",
+            todo="`overnight instrument list` shows those that can run",
         )
     recorded = Window(min(each.began_us for each in stored), max(each.until_us for each in stored) + 1)  # fmt: skip
     return _sum_up(home, stored, windows.resolve_window(recorded, begin, end))
@@ -147,7 +147,7 @@ def _prepare(request: Request) -> instruments.Pipeline:
         raise errors.UsageError(
             f"unknown instrument {request.name!r}",
             why=f"instruments: {', '.join(known)}; commands must be listed in {request.config}",
-            todo="overnight instrument list   describes each of them",
+            todo="`overnight instrument list` describes each of them",
         )
     instrument = known[request.name]
     if request.target and not instrument.target:

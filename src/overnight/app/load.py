@@ -107,7 +107,7 @@ def run(
         raise errors.CannotError(
             f"the load ended, but not everything was undone: {run_journal.problems[0]}",
             why=f"the undo journal {run_journal.path} still lists it",
-            todo="`overnight rehearse --clean`   retries, and so does the next run",
+            todo="`overnight rehearse --clean` retries, and so does the next run",
         )
     return outcome
 

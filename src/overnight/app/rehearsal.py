@@ -65,7 +65,7 @@ def find(name: str) -> rehearsals.Rehearsal:
         raise errors.UsageError(
             f"there is no rehearsal {name!r}",
             why=f"rehearsals: {', '.join(known)}",
-            todo="overnight rehearse --list   describes them",
+            todo="`overnight rehearse --list` describes them",
         )
     return known[name]
 

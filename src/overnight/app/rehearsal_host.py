@@ -291,7 +291,7 @@ class Recording:
                 raise errors.RecordingError(
                     "cannot record the rehearsal",
                     why="; ".join(self._problems) or "the recorder did not start",
-                    todo="overnight doctor   shows what is missing",
+                    todo="`overnight doctor` shows what is missing",
                 )
 
     def stop(self) -> list[str]:

@@ -246,7 +246,8 @@ def save(taken: Snapshot, file: pathlib.Path, *, parents: bool = False) -> None:
     try:
         if parents:
             files.make_folder(file.parent)
-        files.write_atomically(file, json.dumps(taken.as_json(), indent=1) + "\n")
+        text = json.dumps(taken.as_json(), indent=1) + "\n"
+        files.write_atomically(file, text, mode=None if parents else 0o600)
     except OSError as error:
         todo = "choose another file with -o FILE, or another --home"
         raise errors.unwritable(file, error, todo) from error

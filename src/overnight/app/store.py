@@ -90,7 +90,7 @@ def unpin(home: pathlib.Path, name: str) -> Pinned:
         raise errors.CannotError(
             f"no pin is called {name!r}",
             why="it was removed before, or never existed",
-            todo="overnight store pin   lists the pins",
+            todo="`overnight store pin` lists the pins",
         )
     return list_pins(home)
 

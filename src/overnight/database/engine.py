@@ -23,6 +23,7 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 from sqlalchemy import event as hooks
 
+from overnight import errors
 from overnight.database import database_errors, migrations, sqlite_files, write_queue
 from overnight.model import files, secrets
 
@@ -258,10 +259,12 @@ class Database:
             write_queue.TurnError,
         ) as error:
             cause = getattr(error, "orig", error)
+            why = self._mask(str(cause).strip()) or type(cause).__name__
+            todo = f"check that {secrets.mask_url(str(self.url))} exists and is reachable"
+            if self._reserve and (full := files.find_disk_problem(self._reserve.parent)):
+                why, todo = f"{why}: {errors.reason(full)}", "free disk space"
             raise database_errors.DatabaseUnavailableError(
-                f"the database failed ({name})",
-                why=self._mask(str(cause).strip()) or type(cause).__name__,
-                todo=f"check that {secrets.mask_url(str(self.url))} exists and is reachable",
+                f"the database failed ({name})", why=why, todo=todo
             ) from error
 
     def _mask(self, text: str) -> str:

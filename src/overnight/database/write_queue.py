@@ -20,6 +20,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from overnight.model import files
+
 FIRST = 1 << 20  # bytes of the file that are locked, never written
 TURN = struct.Struct("<q")
 TURN_SECONDS = 15.0  # until a writer gives up; a transaction takes milliseconds
@@ -67,7 +69,8 @@ class WriteQueue:
             number = TURN.unpack(stored)[0] if len(stored) == TURN.size else 0
             byte = FIRST + number
             file.lock(fcntl.F_WRLCK, byte, until)
-            os.pwrite(file.descriptor, TURN.pack(number + 1), 0)
+            with files.named(self._path):
+                os.pwrite(file.descriptor, TURN.pack(number + 1), 0)
         finally:
             _lock(file.descriptor, fcntl.F_UNLCK, 0)
         try:

@@ -83,7 +83,7 @@ def find_tool(name: str) -> str:
         raise errors.MissingToolError(
             f"{name} is not on PATH",
             why="this instrument runs it",
-            todo=f"install the package {PACKAGES[name]}; `overnight instrument list`   shows the others",
+            todo=f"install the package {PACKAGES[name]}; `overnight instrument list` shows the others",
         )
     if os.geteuid() != 0:
         raise errors.MissingPermissionError(

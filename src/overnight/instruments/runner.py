@@ -184,7 +184,7 @@ class _Running:
         raise errors.CannotError(
             f"{name} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}",
             why=_bpftrace.find_reason(self._errors.read(PIECE)) or "it printed no error message",
-            todo="`overnight doctor`   shows what this host allows; run it as root",
+            todo="`overnight doctor` shows what this host allows; run it as root",
         )
 
 

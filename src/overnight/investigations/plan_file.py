@@ -29,7 +29,7 @@ EXAMPLES = pathlib.Path(__file__).parent / "examples"
 # PyYAML reads about 40,000 values a second.
 MAX_BYTES, MAX_VALUES, MAX_LEVELS = 256 << 10, 10_000, 16
 MAX_NUMBER = 1 << 53
-TODO = "overnight run --example driver-resets   prints a valid plan"
+TODO = "`overnight run --example driver-resets` prints a valid plan"
 KINDS = {
     str: "a text; put it in quotes",
     int: "a whole number",

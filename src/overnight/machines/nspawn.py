@@ -179,7 +179,7 @@ def _leader(notify: socket.socket, nspawn: subprocess.Popen[bytes], log: BinaryI
             raise errors.CannotError(
                 "the machine did not boot",
                 why=log.read().decode(errors="replace")[-TAIL:].strip() or "no output",
-                todo="overnight doctor   checks systemd-nspawn",
+                todo="`overnight doctor` checks systemd-nspawn",
             )
 
 

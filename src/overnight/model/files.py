@@ -129,9 +129,10 @@ def append_lines(path: pathlib.Path, lines: Iterable[bytes]) -> None:
         cut = before > 0 and os.pread(descriptor, 1, before - 1) != b"\n"
         data = (b"\n" if cut else b"") + b"".join(lines)
         try:
-            if os.write(descriptor, data) < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-            os.fsync(descriptor)
+            with named(path):
+                if os.write(descriptor, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(descriptor)
             if not before:
                 sync(path.parent)
         except OSError:
@@ -164,7 +165,7 @@ def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | No
     import tempfile
 
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
+        with named(folder), tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, room)
     except OSError as error:
         return error if error.errno in DISK else None

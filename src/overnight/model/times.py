@@ -15,6 +15,8 @@ DAY_US = 24 * HOUR_US
 NIGHT_US = 12 * HOUR_US  # a window across midnight is no longer, unless its end has a date
 SECOND_NS = 1_000_000_000
 MONTH_HOURS = 730.0
+# Seconds between two round times.
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 UNITS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # nobody means more digits
@@ -62,6 +64,13 @@ def format_duration(seconds: float, *, exact: bool = False) -> str:
             parts.append(f"{left // size} {unit}")
             left %= size
     return " ".join(parts[:2]) or "0 s"
+
+
+def list_round(begin_us: int, end_us: int, most: float) -> range:
+    """Return the round times from `begin_us` to `end_us`, about `most` of them."""
+    span_s = (end_us - begin_us) / SECOND_US
+    step = next((s for s in STEPS if span_s / s <= most), STEPS[-1]) * SECOND_US
+    return range(-(-begin_us // step) * step, end_us + 1, step)
 
 
 def parse_instant(

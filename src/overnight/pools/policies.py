@@ -43,13 +43,13 @@ def changed(pool: Pool, before: Autoscale, given: Mapping[str, object]) -> Autos
         raise pool_errors.BadSizeError(
             f"autoscale maximum {after.max_size} is above the maximum of pool {pool.name}",
             why=f"its max_size is {pool.max_size}, claimed members included",
-            todo=f"`overnight pool update {pool.name} --max {2 * after.max_size}`   first, or a lower --max here",
+            todo=f"`overnight pool update {pool.name} --max {2 * after.max_size}` first, or a lower --max here",
         )
     if "min_size" in given and after.min_size is not None and after.min_size < pool.min_size:
         raise pool_errors.BadSizeError(
             f"autoscale minimum {after.min_size} is below the minimum of pool {pool.name}",
             why=f"its min_size is {pool.min_size}",
-            todo=f"`overnight pool update {pool.name} --min {after.min_size}`   first, or a higher --min here",
+            todo=f"`overnight pool update {pool.name} --min {after.min_size}` first, or a higher --min here",
         )
     _policy(
         after,

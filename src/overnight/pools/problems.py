@@ -59,7 +59,7 @@ def _reaper(details: PoolDetails, now: int, seen: int | None) -> Iterable[Proble
             "reaper_not_running",
             "no reaper is running for this pool",
             f"the reaper {when}",
-            f"`overnight pool serve`   (or once: `overnight pool replenish {details.pool.name}`)",
+            f"`overnight pool serve` (or once: `overnight pool replenish {details.pool.name}`)",
             alert=True,
         )
 
@@ -197,7 +197,7 @@ def _terminations(details: PoolDetails) -> Iterable[Problem]:
                 "kept_to_look_at",
                 f"{member.id} is kept for inspection",
                 f"it is cordoned; it was about to end because of {member.reason}",
-                f"overnight pool uncordon {member.id}   terminates it",
+                f"`overnight pool uncordon {member.id}` terminates it",
             )
         elif member.attempts:
             yield Problem(
@@ -340,7 +340,7 @@ def _idle(details: PoolDetails, past: Past) -> Iterable[Problem]:
             "too_large",
             f"members were idle for {100 * idle:.0f} % of the last {_duration(past.end_us - since)}",
             f"at most {plural(most, 'claim')} came while a member is replaced ({_duration(refill)}); the target is {pool.target_size}",
-            f"`overnight pool update {pool.name} --target {target}`   (saves {plural(saved, 'host')}, {saved * times.MONTH_HOURS:,.0f} host-hours a month)",
+            f"`overnight pool update {pool.name} --target {target}` (saves {plural(saved, 'host')}, {saved * times.MONTH_HOURS:,.0f} host-hours a month)",
         )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import datetime
 import gzip
 import importlib.resources
 import json
+import time
 from typing import TYPE_CHECKING, BinaryIO
 
 from overnight import errors
+from overnight.model import times
 
 if TYPE_CHECKING:
     from overnight.model.selection import Window
@@ -87,7 +88,7 @@ def _header(shown: view.View, places: dict[str, dict[str, object]]) -> dict[str,
     return {
         "schema": SCHEMA,
         **{name: getattr(shown, name) for name in COPIED},
-        "generated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "generated": times.format_instant(time.time_ns() // 1000),
         "begin_us": window.begin_us,
         "end_us": window.end_us,
         "events": [

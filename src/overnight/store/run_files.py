@@ -43,7 +43,10 @@ class RunFile:
 
     def append(self, entry: Mapping[str, object], *, sync: bool = False) -> None:
         # One write per line: readers see whole lines, and a kill truncates at most the last one.
-        self.size += os.write(self._file, json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        with files.named(self.path):
+            self.size += os.write(
+                self._file, json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+            )
         if sync:
             os.fsync(self._file)
 

@@ -142,7 +142,7 @@ class Journal:
             raise errors.CannotError(
                 f"{self.what} ended, but not everything was undone: {self.problems[0]}",
                 why=f"it was ended by: {str(error) or type(error).__name__}",
-                todo="`overnight rehearse --clean`   retries, and so does the next run",
+                todo="`overnight rehearse --clean` retries, and so does the next run",
             ) from error
 
 

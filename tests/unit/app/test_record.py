@@ -250,9 +250,9 @@ def test_the_next_commands_read_this_recording(
     recording = Recording("db-7", str(home), 0, 1, 1.0, (), None, None, ())
     monkeypatch.setattr(record, "record", lambda *_: recording)
     assert cli.main([*(["--home", str(home)] if named else []), "record"]) == 0
-    lines = [line.partition("   ")[0] for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr().out
     for command in ("events", "diagnose"):
-        assert f"next: {begin.format(home=home)}{command}" in lines
+        assert f"next: `{begin.format(home=home)}{command}` " in printed
 
 
 def test_progress_without_descriptors_does_not_end_the_recording() -> None:

@@ -48,12 +48,16 @@ def test_a_person_reads_what_would_happen_and_confirms_it(
     else:
         assert "drain pool ci\n  ends: m-1\n  claims: c-1 of job\\x1b[2J\n" in shown
         assert "\x1b" not in shown
-        code = shown.split()[-1]
+        code = shown.split()[-1].strip("`")
     assert "confirmed" in run("confirm", code)
     assert ask(tmp_path)
     assert not ask(tmp_path)
     again = run("confirmations")
-    code = json.loads(again)["confirmations"][0]["code"] if output == "json" else again.split()[-1]
+    code = (
+        json.loads(again)["confirmations"][0]["code"]
+        if output == "json"
+        else again.split()[-1].strip("`")
+    )
     assert "declined" in run("confirm", code, "--decline")
 
 

@@ -338,7 +338,7 @@ def test_ctrl_c_ends_it_cleanly_and_twice_leaves_it(
     code, _, err = run("local.yaml --for 20m")
     assert code == 130
     left = next(line for line in err.splitlines() if line.startswith("interrupted; continue with"))
-    made = left.split()[-1]
+    made = left.split()[-1].strip("`")
     assert "run resume" in left
     assert [t.kind for t in hosts.tasks.values() if not t.state.is_final] == ["record", "load"]
 

@@ -139,3 +139,36 @@ def test_suggestions_name_the_database_without_its_password(
         == f"overnight --home {tmp_path} pool show ci --database 'postgresql://me@db/x?sslmode=require'"
     )
     assert current.command("events") == f"overnight --home {tmp_path} events"
+
+
+def test_a_database_is_named_once(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_SERVER", "")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    at = f"--database sqlite:///{tmp_path / 'x.db'}"
+    assert (
+        cli.main(f"pool create ci --provider process --template plain --target 1 {at}".split()) == 0
+    )
+    for words in (
+        "pool show ci",
+        "pool explain ci",
+        "pool acquire ci --wait 0",
+        "pool list -O json",
+    ):
+        cli.main(f"{words} {at}".split())
+        printed = "".join(capsys.readouterr())
+        assert at in printed or words.endswith("json")
+        assert f"{at} --database" not in printed
+
+
+def test_settings_that_cannot_be_read_hide_no_other_error(
+    home: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.delenv("OVERNIGHT_SERVER")
+    (tmp_path / "config/overnight").mkdir(parents=True)
+    (tmp_path / "config/overnight/server.toml").write_text("url = [")
+    assert cli.main(["bundle", "create"]) == 2
+    assert "do:    `overnight bundle create ID`, or" in capsys.readouterr().err
+    assert cli.main(["events"]) == 3
+    assert "server.toml cannot be read" in capsys.readouterr().err

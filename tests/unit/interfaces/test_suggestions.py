@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import pathlib
 import re
 import shlex
@@ -137,7 +138,7 @@ def test_what_does_not_parse_is_found(words: str, problem: str) -> None:
 
 def _find_problem(words: str) -> str:
     """Return why the real command line refuses these words; '' where it takes them."""
-    line = words.partition("   ")[0].partition(" > ")[0]
+    line = words.partition(" > ")[0]
     line = re.sub(r"(?<![\w/.-])[A-Z][A-Z/-]*(?![\w/])", VALUE, line)
     line = line.replace(f"-O {VALUE}", "-O svg")
     _, arranged = cli._arrange(shlex.split(line))
@@ -154,3 +155,13 @@ def _find_problem(words: str) -> str:
     except typer.Exit:  # --help
         return ""
     return ""
+
+
+def test_commands_in_json_keep_their_quotes(capsys: pytest.CaptureFixture[str]) -> None:
+    home = pathlib.Path("/a b/it's")
+    current = session.Session(chosen_home=home, home_given=True)
+    token = suggestions.COMPLETE.set(current.command)
+    current.print_json({"notes": ['first `overnight events`, then `overnight top -b "é"`']})
+    suggestions.COMPLETE.reset(token)
+    named = f"overnight --home {shlex.quote(str(home))}"
+    assert json.loads(capsys.readouterr().out) == {"notes": [f'first `{named} events`, then `{named} top -b "é"`']}  # fmt: skip

@@ -273,10 +273,10 @@ def test_an_idle_pool_gets_a_smaller_target_and_the_saving() -> None:
         == "at most 2 claims came while a member is replaced (1 min 30 s); the target is 10"
     )
     assert problem.todo == (
-        "`overnight pool update ci --target 3`   (saves 7 hosts, 5,110 host-hours a month)"
+        "`overnight pool update ci --target 3` (saves 7 hosts, 5,110 host-hours a month)"
     )
     unused = problems_of(details_of(member(), target_size=2), past=idle_past())["too_large"]
-    assert "--target 1`   (saves 1 host, 730 host-hours a month)" in unused.todo
+    assert "--target 1` (saves 1 host, 730 host-hours a month)" in unused.todo
 
 
 @pytest.mark.parametrize(

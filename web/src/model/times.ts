@@ -28,6 +28,11 @@ export function day(us: number): string {
   return Number.isNaN(date.getTime()) ? "" : date.toISOString().slice(0, 10);
 }
 
+/** "2026-11-15T02:10:03Z". */
+export function instant(us: number): string {
+  return `${day(us)}T${clock(us)}Z`;
+}
+
 /** "+1h 02m 03s" since the night's begin. */
 export function since(us: number, digits = 0): string {
   const sign = Math.round(us) < 0 ? "\u2212" : "+";

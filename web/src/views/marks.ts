@@ -2,6 +2,7 @@
 import { visible } from "../data/names";
 import type { NightEvent, Severity } from "../data/night";
 import type { PinnedRun } from "../model/heat";
+import { chooseLanes } from "../model/labels";
 import { xOf, type Plot } from "../model/plot";
 import { SUBSECOND_ROWS, SUBSECOND_STEP_US } from "../model/subsecond";
 import { clock, duration, since, ticks } from "../model/times";
@@ -69,23 +70,25 @@ function drawRows(context: CanvasRenderingContext2D, theme: Theme, plot: Plot): 
   context.fillText("core", plot.left - 6, plot.top - 16);
 }
 
-interface Label {
-  left: number;
-  right: number;
-}
-
 /** Draws a line per event; labels in two lanes, the most severe first; a symbol if there is no room. */
 export function drawEvents(context: CanvasRenderingContext2D, theme: Theme, plot: Plot, events: NightEvent[], lane: number): void {
   const seen = events.filter((event) => event.time_us >= plot.beginUs && event.time_us <= plot.endUs);
   const order: Severity[] = ["critical", "warning", "info"];
   seen.sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity) || a.time_us - b.time_us);
-  const lanes: Label[][] = [[], []];
   const right = plot.left + plot.width;
   context.font = SANS;
   context.textBaseline = "middle";
   context.textAlign = "left";
-  for (const event of seen) {
+  const labels = seen.map((event) => {
     const x = xOf(plot, event.time_us);
+    const name = `${SYMBOL[event.severity]} ${fitting(context, visible(event.kind), 220)} ${clock(event.time_us)}`;
+    const width = context.measureText(name).width;
+    const left = x + width > right ? Math.max(plot.left, x - width) : x - 4;
+    return { x, name, left, right: left + width };
+  });
+  const lanes = chooseLanes(labels);
+  seen.forEach((event, i) => {
+    const { x, name, left } = labels[i]!;
     context.strokeStyle = theme.ground;
     context.lineWidth = event.severity === "critical" ? 5 : 3;
     context.globalAlpha = 0.75;
@@ -100,28 +103,21 @@ export function drawEvents(context: CanvasRenderingContext2D, theme: Theme, plot
     line.lineTo(x, plot.top + plot.height);
     context.stroke(line);
     context.setLineDash([]);
-    const name = `${SYMBOL[event.severity]} ${fitting(context, visible(event.kind), 220)} ${clock(event.time_us)}`;
-    const width = context.measureText(name).width;
-    const left = x + width > right ? x - width : x - 4;
-    const free = lanes.findIndex((row) => row.every((label) => left > label.right + 6 || left + width < label.left - 6));
-    if (free < 0) {
-      context.fillText(SYMBOL[event.severity], x - 4, lane - 8);
-      continue;
-    }
-    lanes[free]?.push({ left, right: left + width });
-    context.fillText(name, left, lane - 9 - free * 15);
-  }
+    const free = lanes[i]!;
+    if (free < 0) context.fillText(SYMBOL[event.severity], x - 4, lane - 8);
+    else context.fillText(name, left, lane - 9 - free * 15);
+  });
 }
 
 /** Draws boxes around cores that were saturated in the kernel, never too small to see. */
 export function drawPinned(context: CanvasRenderingContext2D, theme: Theme, plot: Plot, runs: PinnedRun[]): void {
   const row = plot.height / Math.max(1, plot.cores.length);
-  const labels: { left: number; right: number; top: number }[] = [];
+  const boxes: (Rectangle & { run: PinnedRun })[] = [];
   const seen = runs.filter((run) => run.endUs > plot.beginUs && run.beginUs < plot.endUs).slice(0, MAX_PINNED_DRAWN);
   context.font = `bold ${SANS}`;
-  seen.forEach((run, rank) => {
+  for (const run of seen) {
     const index = plot.cores.indexOf(run.core);
-    if (index < 0) return;
+    if (index < 0) continue;
     const from = Math.max(plot.left, xOf(plot, run.beginUs));
     const to = Math.min(plot.left + plot.width, xOf(plot, run.endUs));
     const width = Math.max(12, to - from + 5);
@@ -134,36 +130,41 @@ export function drawPinned(context: CanvasRenderingContext2D, theme: Theme, plot
     context.strokeStyle = theme.pinned;
     context.lineWidth = 2.5;
     context.strokeRect(left, top, width, height);
-    if (rank < MAX_PINNED_LABELLED) labelPinned(context, theme, plot, run, { left, top, width, height }, labels);
-  });
+    boxes.push({ run, left, top, right: left + width, bottom: top + height });
+  }
+  const taken: Rectangle[] = [...boxes];
+  for (const box of boxes.slice(0, MAX_PINNED_LABELLED)) {
+    const label = labelPinned(context, theme, plot, box.run, box, taken);
+    if (label) taken.push(label);
+  }
 }
 
 interface Rectangle {
   left: number;
   top: number;
-  width: number;
-  height: number;
+  right: number;
+  bottom: number;
 }
 
 function labelPinned(
-  context: CanvasRenderingContext2D, theme: Theme, plot: Plot, run: PinnedRun, box: Rectangle,
-  labels: { left: number; right: number; top: number }[],
-): void {
+  context: CanvasRenderingContext2D, theme: Theme, plot: Plot, run: PinnedRun, box: Rectangle, taken: Rectangle[],
+): Rectangle | null {
   const text = `core ${run.core} in the kernel for ${duration(run.endUs - run.beginUs)}`;
   const width = context.measureText(text).width + 8;
-  const after = box.left + box.width + 5;
+  const after = box.right + 5;
   const fits = after + width <= plot.left + plot.width;
   // A run that leaves no room on either side has room in itself.
   const left = fits ? after : box.left - width - 5 >= plot.left ? box.left - width - 5 : Math.max(plot.left, box.left) + 24;
-  const top = Math.min(plot.top + plot.height - 16, Math.max(plot.top, box.top + box.height / 2 - 8));
-  if (labels.some((label) => Math.abs(label.top - top) < 17 && left < label.right && left + width > label.left)) return;
-  labels.push({ left, right: left + width, top });
+  const top = Math.min(plot.top + plot.height - 16, Math.max(plot.top, (box.top + box.bottom) / 2 - 8));
+  const label = { left, top, right: left + width, bottom: top + 16 };
+  if (taken.some((other) => other !== box && top <= other.bottom && label.bottom >= other.top && left < other.right && label.right > other.left)) return null;
   context.fillStyle = theme.ground;
   context.fillRect(left, top, width, 16);
   context.fillStyle = theme.pinned;
   context.textAlign = "left";
   context.textBaseline = "middle";
   context.fillText(text, left + 4, top + 8.5);
+  return label;
 }
 
 /** A window over the cells: a stretch of time, perhaps of some cores only, with its letter. */

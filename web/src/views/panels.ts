@@ -4,7 +4,7 @@ import type { Header, Night } from "../data/night";
 import { coresText } from "../model/filter";
 import type { Gathered } from "../model/gather";
 import type { PinnedRun } from "../model/heat";
-import { clock, day, duration, grouped, percent } from "../model/times";
+import { clock, day, duration, grouped, instant, percent } from "../model/times";
 import type { Window } from "../model/window";
 import { byId, make } from "./elements";
 import { SYMBOL } from "./marks";
@@ -19,7 +19,7 @@ export function showFacts(header: Header): void {
   document.title = `${cut(title, 120)} \u2013 overnight`;
   const host = make("b", cut(visible(header.host), 80));
   const facts = [
-    ` \u00b7 ${day(header.begin_us)} ${clock(header.begin_us)} to ${clock(header.end_us)} UTC (${duration(header.end_us - header.begin_us)})`,
+    ` \u00b7 ${instant(header.begin_us)} to ${instant(header.end_us)} (${duration(header.end_us - header.begin_us)})`,
     `${header.cores.length} cores`,
     header.frequency > 0 ? `${header.frequency} Hz` : "unknown sampling rate",
     `${grouped(header.lost)} samples lost`,

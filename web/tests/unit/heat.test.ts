@@ -1,12 +1,13 @@
 import { describe, expect, it } from "vitest";
 import { masks, NO_FILTER } from "../../src/model/filter";
 import { maxima, pinnedRuns } from "../../src/model/heat";
+import { chooseLanes } from "../../src/model/labels";
 import { NightSearch } from "../../src/model/matches";
 import { paint } from "../../src/model/paint";
 import { dragged, nudged, panned, showing, zoomed, type Plot } from "../../src/model/plot";
 import { BadPattern, compile, NameSearch } from "../../src/model/search";
 import { subsecondGrid } from "../../src/model/subsecond";
-import { clock, duration, percent, since, ticks } from "../../src/model/times";
+import { clock, duration, instant, percent, since, ticks } from "../../src/model/times";
 import { heatScale } from "../../src/views/colours";
 import { Tables } from "../fixture";
 import { decoded, example, payload } from "./small";
@@ -132,6 +133,7 @@ describe("a search", () => {
 describe("times", () => {
   it("read as people write them", () => {
     expect(clock(Date.UTC(2026, 10, 14, 22, 6, 12) * 1000 + 340_000, 2)).toBe("22:06:12.34");
+    expect(instant(Date.UTC(2026, 10, 14, 22, 6, 12) * 1000)).toBe("2026-11-14T22:06:12Z");
     expect(since(3_723_000_000)).toBe("+1h02m03s");
     expect([duration(20e3), duration(5.9e6), duration(600e6), duration(43200e6)]).toEqual(["20 ms", "5.9 s", "10 min", "12 h"]);
     expect([percent(0), percent(0.5), percent(0.0123), percent(1)]).toEqual(["0 %", "50.0 %", "1.23 %", "100 %"]);
@@ -141,5 +143,18 @@ describe("times", () => {
     expect(ticks(0, 600e6, 10).times).toHaveLength(11);
     expect(ticks(0, 600e6, 10).stepUs).toBe(60e6);
     expect(ticks(5e5, 2.5e6, 4).digits).toBe(1);
+  });
+});
+
+describe("labels of events", () => {
+  const label = (x: number, width: number) => ({ x, left: x - 4, right: x - 4 + width });
+
+  it("covers no other label", () => {
+    expect(chooseLanes([label(10, 50), label(100, 50), label(130, 50), label(180, 50)])).toEqual([0, 1, 0, -1].map((lane, i) => [0, 1, -1, 0][i] ?? lane));
+  });
+
+  it("covers no symbol of another event", () => {
+    expect(chooseLanes([label(10, 50), label(40, 50), label(60, 50)])).toEqual([1, -1, 0]);
+    expect(chooseLanes([label(10, 50), label(10, 50)])).toEqual([0, 1]);
   });
 });

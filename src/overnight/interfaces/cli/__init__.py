@@ -7,7 +7,6 @@ Typer and small modules of ours; commands import use cases inside their function
 from __future__ import annotations
 
 import collections
-import contextlib
 import importlib
 import inspect
 import json
@@ -178,7 +177,7 @@ def _as_usage_error(error: typer.TyperException) -> errors.UsageError:
     return errors.UsageError(
         error.format_message() or f"{path} needs a command",  # Typer has printed the help
         why="the command line is not valid",
-        todo=f"{path} --help   lists arguments and options",
+        todo=f"`{path} --help` lists arguments and options",
     )
 
 
@@ -199,8 +198,8 @@ def _report(
     if current.debug:
         traceback.print_exception(error.__cause__ or error)
     exit_code = code or error.exit_code
-    with contextlib.suppress(errors.OvernightError):  # settings that cannot be read
-        error.why, error.todo = map(suggestions.complete_advice, (error.why, error.todo))
+    error.what = suggestions.complete(error.what)
+    error.why, error.todo = map(suggestions.complete_advice, (error.why, error.todo))
     if current.output is session.Output.JSON:
         terminal.echo(json.dumps(error.as_json(exit_code)), err=True)
         return exit_code

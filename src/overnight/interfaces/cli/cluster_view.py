@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight.app import pool_documents
-from overnight.interfaces.cli import local_time, pool_view, session, terminal
+from overnight.interfaces.cli import local_time, pool_view, session, suggestions, terminal
 from overnight.model import times
 from overnight.model.cluster import ClusterState
 from overnight.model.text import plural
@@ -75,6 +75,7 @@ def _summary(report: ClusterReport) -> str:
 
 def show(current: session.Session, report: ClusterReport, *, details: bool = True) -> None:
     """Print a cluster, with all that it holds if `details`."""
+    report = suggestions.complete_values(report)
     if not current.printed_json(pool_documents.cluster_document(report)):
         terminal.echo(_summary(report))
         if details:

@@ -36,8 +36,7 @@ def show(current: session.Session, *listed: Confirmation) -> None:
         if each.decided_by:
             terminal.echo(f"  {each.state} by {each.decided_by}")
         elif each.code:
-            line = current.command(f"confirm {each.code[:4]}-{each.code[4:]}")
-            terminal.echo(f"  to confirm: {line}")
+            terminal.echo(f"  to confirm: `overnight confirm {each.code[:4]}-{each.code[4:]}`")
         else:
             terminal.echo(f"  another credential with the role {each.role} can confirm it")
 

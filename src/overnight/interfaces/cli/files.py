@@ -55,7 +55,7 @@ def deliver(
 
 
 def deliver_json(document: dict[str, object], file: pathlib.Path | None) -> None:
-    text = suggestions.complete_json(json.dumps(document, indent=2)) + "\n"
+    text = json.dumps(suggestions.complete_values(document), indent=2) + "\n"
 
     def write(out: BinaryIO) -> None:
         out.write(text.encode())

@@ -95,7 +95,7 @@ def report(current: session.Session, shown: investigations.Report) -> int:
         for note in shown.notes:
             terminal.echo(f"  {local_time.short(note.at_us)}  {note}")
         if not this.is_ended:
-            terminal.echo("end it: " + current.command(f"run stop {this.id}"))
+            terminal.echo(f"end it: `overnight run stop {this.id}`")
     return CODES.get(this.outcome, errors.ExitCode.DONE)
 
 

@@ -91,7 +91,7 @@ def changed(current: session.Session, report: values.PoolReport, message: str) -
 
 def show(current: session.Session, report: values.PoolReport) -> int:
     """Print everything about one pool; FOUND if there is an alert."""
-    report = suggestions.complete_fields(report)
+    report = suggestions.complete_values(report)
     if not current.printed_json(pool_documents.pool_document(report)):
         details = report.details
         _print(_summary(details))
@@ -107,8 +107,7 @@ def show(current: session.Session, report: values.PoolReport) -> int:
 def print_problems(problems: Sequence[values.Problem]) -> None:
     for problem in problems:
         level = "ALERT" if problem.alert else "note"
-        todo = suggestions.complete_advice(problem.todo)
-        _print(f"\n{level}: {problem.what}\n  why: {problem.why}\n  do:  {todo}")
+        _print(f"\n{level}: {problem.what}\n  why: {problem.why}\n  do:  {problem.todo}")
         if problem.host_text:
             _print("  reported text: " + problem.host_text.replace("\n", " "))
 

@@ -91,6 +91,7 @@ def listing(current: session.Session, listed: tuple[Reservation, ...]) -> None:
 def report(current: session.Session, shown: use_cases.Report) -> int:
     """Print a reservation; the exit code is 1 if a check of it failed."""
     code = errors.ExitCode.FOUND if shown.failed else errors.ExitCode.DONE
+    shown = suggestions.complete_values(shown)
     if current.printed_json(shown):
         return code
     this = shown.reservation
@@ -106,12 +107,12 @@ def report(current: session.Session, shown: use_cases.Report) -> int:
         for check in host.checks:
             terminal.echo(f"    {check.state:8} {check.name}  {check.detail}".rstrip())
             if check.state is not CheckState.PASSED and check.advice:
-                terminal.echo(f"             do: {suggestions.complete_advice(check.advice)}")
+                terminal.echo(f"             do: {check.advice}")
     for event in shown.events:
         at = local_time.short(event.at_us)
         terminal.echo(f"  {at}  {event.kind}  {event.host}  {event.detail}".rstrip())
     if this.state is ReservationState.ACTIVE:
-        terminal.echo("give it back: " + current.command(f"release {this.id}"))
+        terminal.echo(f"give it back: `overnight release {this.id}`")
     return code
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from overnight.app import questions, remote, windows
 
 DRAW_SECONDS = 0.25
-NAMED_PLACE = re.compile(r"(^| )--(home|server)\b")
+NAMED_PLACE = re.compile(r"(^| )--(home|server|database)\b")
 T = TypeVar("T")
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
@@ -203,23 +203,23 @@ class Session:
 
     def command(self, words: str) -> str:
         """Return a command line for people to copy: it asks the same server, database or data home."""
-        from overnight.app import home, server_settings
-
         if NAMED_PLACE.search(words):
             return f"overnight {words}"
         scope, takes_database = find_scope(words)
         if url := self.server_url:
             if scope is not Scope.SERVER:  # for the host in question
                 return f"overnight {words}"
-            token = f" --token-file {shlex.quote(str(self.token_file))}" if self.token_file else ""
+            token = (
+                f" --token-file {shlex.quote(str(self.token_file.absolute()))}"
+                if self.token_file
+                else ""
+            )
             return f"overnight --server {shlex.quote(url)}{token} {words}"
 
         # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
         sudo = os.geteuid() == 0 and "SUDO_USER" in os.environ
-        usual = self.home_path == home.data_home() and not (
-            sudo or (self.home_given and server_settings.find_url())
-        )
-        named = "" if usual else f"--home {shlex.quote(str(self.home_path))} "
+        is_named = sudo or self.home_given
+        named = f"--home {shlex.quote(str(self.home_path))} " if is_named else ""
         if self.database and takes_database:
             words += f" --database {shlex.quote(secrets.drop_secrets(self.database))}"
         return f"{'sudo ' * sudo}overnight {named}{words}"
@@ -237,7 +237,7 @@ class Session:
         return safe_console.Console(highlight=False, stderr=True)
 
     def print_json(self, document: dict[str, object]) -> None:
-        sys.stdout.write(suggestions.complete_json(json.dumps(document, indent=2)) + "\n")
+        sys.stdout.write(json.dumps(suggestions.complete_values(document), indent=2) + "\n")
 
     def printed_json(self, result: Result | dict[str, Any]) -> bool:
         """Print a result as JSON and return True, if -O json was given."""
@@ -330,19 +330,18 @@ def add_group(
     panel: str,
     example: str,
     *commands: tuple[str, Command, str],
-    asks_server: tuple[str, ...] = (),
     scope: Scope = Scope.HOST,
+    on_host: tuple[str, ...] = (),
     has_default: bool = False,
 ) -> None:
     """Add a group of commands, each with its name and the arguments of its example.
 
-    `scope` is that of the commands that are not in `asks_server`. With `has_default` the first one runs where no
-    other is named.
+    `scope` is that of all but the commands `on_host`. With `has_default` the first one runs where no other is named.
     """
     group = typer.Typer(cls=DefaultGroup if has_default else None, no_args_is_help=True)
     for word, command, arguments in commands:
         epilog = f"Example: overnight {name} {word} {arguments}".rstrip()
-        own = Scope.SERVER if word in asks_server else scope
+        own = Scope.HOST if word in on_host else scope
         group.command(word, epilog=epilog)(in_session(command, own))
     epilog = f"Example: overnight {name} {example}"
     cli.add_typer(group, name=name, rich_help_panel=panel, help=about, epilog=epilog)

@@ -7,55 +7,23 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
-import json
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-T = TypeVar("T")
-Complete = Callable[[str], str]  # the words behind `overnight` -> the command line
-COMPLETE: contextvars.ContextVar[Complete] = contextvars.ContextVar("COMPLETE")
+from overnight import errors
+
+# The words behind `overnight` -> the command line. Completing it again does not change it.
+COMPLETE: contextvars.ContextVar[Callable[[str], str]] = contextvars.ContextVar("COMPLETE")
 START = r"(sudo )?overnight (?=--?[a-z]|[a-z])"
 QUOTED = re.compile(rf"(`){START}([^`\n]*)(?=`)")
 SHELL = re.compile(rf"(^|[;&|] ){START}([^`;&|\n]*[^`;&|\n ])", re.MULTILINE)
-# Fields of results that hold advice, never a text from a host.
-FIELDS = frozenset(
-    ("advice", "command", "expect", "fix", "fix_command", "look", "todo", "todo_command", "why")
-)
+# Fields of results that hold advice or a command, never a text from a host.
+FIELDS = frozenset(("advice", "command", "fix", "fix_command", "look", "todo", "todo_command"))
 
 
-def complete(text: str) -> str:
+def complete(text: str, pattern: re.Pattern[str] = QUOTED) -> str:
     """Return text with each quoted command completed."""
-    return _replace(QUOTED, text, str)
-
-
-def complete_advice(text: str) -> str:
-    """Return advice with each command completed, also where it is the whole text or a line for a shell."""
-    return _replace(QUOTED if "`" in text else SHELL, text, str)
-
-
-def complete_json(document: str) -> str:
-    """Return a JSON document with the commands in its texts completed."""
-    return _replace(QUOTED, document, lambda command: json.dumps(command)[1:-1])
-
-
-def complete_fields(value: T) -> T:
-    """Return a result with the commands in its fields of advice completed."""
-    if isinstance(value, tuple):
-        return cast("T", tuple(map(complete_fields, value)))
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return value
-    old: dict[str, Any] = {
-        field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init
-    }
-    new = {
-        name: complete_advice(part) if isinstance(part, str) and name in FIELDS else complete_fields(part)
-        for name, part in old.items()
-    }  # fmt: skip
-    return value if new == old else dataclasses.replace(value, **new)
-
-
-def _replace(pattern: re.Pattern[str], text: str, escape: Callable[[str], str]) -> str:
     known = COMPLETE.get(None)
     if known is None or "overnight " not in text:
         return text
@@ -63,6 +31,34 @@ def _replace(pattern: re.Pattern[str], text: str, escape: Callable[[str], str]) 
     def rewrite(found: re.Match[str]) -> str:
         line = known(found[3])
         sudo = "" if line.startswith("sudo ") else found[2] or ""
-        return found[1] + sudo + escape(line)
+        return found[1] + sudo + line
 
-    return pattern.sub(rewrite, text)
+    try:
+        return pattern.sub(rewrite, text)
+    except errors.OvernightError:  # the settings of the user cannot be read
+        return text
+
+
+def complete_advice(text: str) -> str:
+    """Return advice with each command completed, also where it is the whole text or a line for a shell."""
+    return complete(text, QUOTED if "`" in text else SHELL)
+
+
+def complete_values(value: Any) -> Any:
+    """Return a result or a JSON document with the commands in its texts completed."""
+    if isinstance(value, str):
+        return complete(value)
+    if isinstance(value, dict):
+        return {name: complete_values(part) for name, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(complete_values, value))
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    new = {}
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        is_advice = isinstance(part, str) and field.name in FIELDS
+        completed = complete_advice(part) if is_advice else complete_values(part)
+        if completed != part and field.init:
+            new[field.name] = completed
+    return dataclasses.replace(value, **new) if new else value

@@ -23,25 +23,6 @@ if TYPE_CHECKING:
 BLOCKS = " ▁▂▃▄▅▆▇█"
 NOT_RECORDED = "░"
 SATURATED = 0.95
-TICKS = (
-    1,
-    5,
-    10,
-    15,
-    30,
-    60,
-    120,
-    300,
-    600,
-    900,
-    1800,
-    3600,
-    7200,
-    10800,
-    21600,
-    43200,
-    86400,
-)  # s
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -163,12 +144,8 @@ def ticks(begin_us: int, column_us: int, columns: int) -> str:
     >>> ticks(1_794_712_447_000_000, 1_000_000, 32)
     '   ╵03:14:10 ╵03:14:20 ╵03:14:30'
     """
-    step = (
-        next((s for s in TICKS if s * times.SECOND_US >= 10 * column_us), TICKS[-1])
-        * times.SECOND_US
-    )
     line = [" "] * columns
-    for us in range(-(-begin_us // step) * step, begin_us + columns * column_us, step):
+    for us in times.list_round(begin_us, begin_us + columns * column_us, columns / 10):
         at = (us - begin_us) // column_us
         if at + 9 <= columns:
             line[at : at + 9] = "╵" + local_time.cell(us)[11:19]

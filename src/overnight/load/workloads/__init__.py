@@ -27,6 +27,6 @@ def find(name: str) -> load.Workload:
         raise errors.UsageError(
             f"there is no workload {name!r}",
             why=f"workloads: {', '.join(known)}",
-            todo="overnight load --list   describes each of them",
+            todo="`overnight load --list` describes each of them",
         )
     return known[name]

@@ -46,21 +46,20 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
 
 
 def m(text: object, longest: int = wording.MAX_TEXT) -> str:
-    r"""Escape text from a host: nothing in it is markup, a link, a tag or a mention.
+    r"""Escape text from a host: nothing in it is markup, a link, a tag or a mention. A command to copy is code.
 
-    >>> m("*a* <b> mem_cgroup_iter")
-    '\\*a\\* \\<b\\> mem_cgroup_iter'
+    >>> print(m("*a* mem_cgroup_iter: `overnight --server http://c hosts`"))
+    \*a\* mem_cgroup_iter: `overnight --server http://c hosts`
     """
-    escaped = SPECIAL.sub(lambda match: "\\" + match[0], wording.clean(text, longest))
+    parts = wording.QUOTED.split(wording.clean(text, longest))
+    return "".join(code(part, 4000) if at % 2 else _escape(part) for at, part in enumerate(parts))
+
+
+def _escape(text: str) -> str:
+    escaped = SPECIAL.sub(lambda match: "\\" + match[0], text)
     # A zero-width space keeps `@name` from being a mention, and an address from being a link.
     quiet = escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
     return LEADING.sub(lambda match: f"{match[1]}{match[2][:-1]}\\{match[2][-1]}", quiet)
-
-
-def advice(text: str) -> str:
-    """Escape advice, with the commands in it as code."""
-    parts = wording.QUOTED.split(text)
-    return "".join(code(part, 4000) if at % 2 else m(part, 1000) for at, part in enumerate(parts))
 
 
 def code(text: str, longest: int = 160) -> str:
@@ -128,7 +127,7 @@ def _steps(steps: tuple[Step, ...]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
         what = m(step.what, 1000)
         if step.expect not in ("", *wording.OUTCOMES):
-            what = f"{what.removesuffix('.')}. Expect: {advice(step.expect)}"
+            what = f"{what.removesuffix('.')}. Expect: {m(step.expect, 1000)}"
         yield f"{number}\\. {what}"
         yield from block(step.command) or [""]
 

@@ -7,13 +7,12 @@ import datetime
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from overnight.model import times
 from overnight.model.severity import Severity
-from overnight.model.times import MINUTE_US, SECOND_US
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 SYMBOLS = {Severity.CRITICAL: "▲", Severity.WARNING: "◆", Severity.INFO: "●"}
 
 
@@ -43,7 +42,7 @@ class Plot:
         return self.left + (us - self.begin_us) / self.column_us * self.cell
 
 
-def clock(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+def clock(us: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
     """Format an instant in UTC."""
     try:
         return f"{datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC):{form}}"
@@ -70,9 +69,9 @@ def find_lane(lanes: Sequence[list[tuple[float, float]]], left: float, wide: flo
 
 def ticks(begin_us: int, end_us: int, most: float) -> Iterator[tuple[int, str]]:
     """Yield round times, about `most` of them, and how to write them."""
-    step = next((s for s in STEPS if (end_us - begin_us) / 1e6 / s <= most), STEPS[-1]) * SECOND_US
-    form = "%H:%M" if step >= MINUTE_US else "%H:%M:%S"
-    for us in range(-(-begin_us // step) * step, end_us + 1, step):
+    instants = times.list_round(begin_us, end_us, most)
+    form = "%H:%M" if instants.step >= times.MINUTE_US else "%H:%M:%S"
+    for us in instants:
         yield us, form
 
 

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from overnight.model import files
 from overnight.sources.perf import decode
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ class SegmentFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
         try:
-            _write_at(descriptor, head, 0)
+            with files.named(path):
+                _write_at(descriptor, head, 0)
         except OSError:
             os.close(descriptor)
             raise

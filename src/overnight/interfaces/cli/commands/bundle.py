@@ -24,7 +24,8 @@ def register(cli: session.CommandLine) -> None:
         "create 1a2b3c4d",
         ("create", create, "1a2b3c4d -o reset.overnight"),
         ("open", open_, "reset.overnight --into reset"),
-        asks_server=("create",),
+        scope=session.Scope.SERVER,
+        on_host=("open",),
     )
 
 

@@ -33,7 +33,7 @@ def register(cli: session.CommandLine) -> None:
         ("cancel", cancel, "cluster-5f0c9a41d2b7"),
         ("renew", renew, "cluster-5f0c9a41d2b7 --for 8h"),
         ("release", release, "cluster-5f0c9a41d2b7"),
-        asks_server=("create", "list", "show", "cancel", "renew", "release"),
+        scope=session.Scope.SERVER,
     )
 
 

@@ -102,7 +102,7 @@ def diagnose(
             status.update(f"running detectors … {answer.detector}: {answer.status}")
 
         result = diagnosis.diagnose(request, show_answer)
-    verdict = suggestions.complete_fields(result.verdict)
+    verdict = suggestions.complete_values(result.verdict)
     result = dataclasses.replace(result, verdict=verdict)
     if output == "text":
         current.console().print(result.render())

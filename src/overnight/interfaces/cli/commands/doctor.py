@@ -37,7 +37,7 @@ def doctor(
     from overnight.app import doctor as checks
 
     checkup = checks.examine(checks.Surroundings(home=current.home, root=root))
-    checkup = suggestions.complete_fields(checkup)
+    checkup = suggestions.complete_values(checkup)
     if not current.printed_json(checkup):
         _show(checkup, current.console())
     return errors.ExitCode.DONE if checkup.can_record else errors.ExitCode.CANNOT

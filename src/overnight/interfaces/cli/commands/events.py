@@ -70,9 +70,9 @@ def events(
         return
     console = current.console()
     if event_id:
-        _show_one(listing.events[0], current)
+        _show_one(listing.events[0], console)
     else:
-        _show(listing, current)
+        _show(listing, console)
     for problem in listing.problems:
         terminal.print_line(console, f"damaged: {problem}", "yellow")
 
@@ -123,8 +123,7 @@ def _line(event: Event, *, with_host: bool) -> str:
     )
 
 
-def _show(listing: stored.Listing, current: session.Session) -> None:
-    console = current.console()
+def _show(listing: stored.Listing, console: rich.console.Console) -> None:
     if listing.empty:
         terminal.print_line(console, str(listing.empty))
     else:
@@ -200,8 +199,7 @@ def _cells(event: Event, *, with_host: bool) -> list[str]:
     return [printable(text.replace("\n", " ")) for text in cells]
 
 
-def _show_one(event: Event, current: session.Session) -> None:
-    console = current.console()
+def _show_one(event: Event, console: rich.console.Console) -> None:
     skew = (
         f"{event.skew_us / 1e6:+.3f} s since the recording began"
         if abs(event.skew_us) >= 1000
@@ -230,7 +228,5 @@ def _show_one(event: Event, current: session.Session) -> None:
     core = f" --core {event.core}" if event.core >= 0 else ""
     # After its death a host has no profile.
     begin = times.format_instant(event.time_us - 5 * times.SECOND_US * (event.kind in DEATHS))
-    flame = current.command(f"flame -b {begin} -e +5s{core}")
-    terminal.print_line(console, f"its profile: {flame}", "dim")
-    diagnose = current.command(f"diagnose {event.short_id}")
-    terminal.print_line(console, f"its cause:   {diagnose}", "dim")
+    terminal.print_line(console, f"its profile: `overnight flame -b {begin} -e +5s{core}`", "dim")
+    terminal.print_line(console, f"its cause:   `overnight diagnose {event.short_id}`", "dim")

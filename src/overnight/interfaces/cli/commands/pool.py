@@ -50,7 +50,8 @@ def register(cli: session.CommandLine) -> None:
             (name, pool_options.takes_pools(call, changes=call not in reading), example)
             for name, call, example in commands
         ),
-        asks_server=tuple(name for name, call, _ in commands if call is not serve),
+        scope=session.Scope.SERVER,
+        on_host=("serve",),
     )
 
 

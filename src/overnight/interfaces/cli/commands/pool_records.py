@@ -79,7 +79,7 @@ def explain(
 
     With the end of the machine's console where the provider has one, also after the machine is gone.
     """
-    explained = suggestions.complete_fields(where.explain(name))
+    explained = suggestions.complete_values(where.explain(name))
     if not current.printed_json(pool_documents.explanation_document(explained)):
         _print(explained)
 

@@ -84,7 +84,7 @@ def size(
     if result.measured is not None:
         show_measured(result.measured, current.console())
     show(result.sizing, current.console())
-    for line in _describe_advice(current, result, pool):
+    for line in _describe_advice(result, pool):
         terminal.print_line(current.console(), line)
 
 
@@ -182,9 +182,7 @@ def _describe_idle(sizing: pool_sizing.Sizing) -> list[str]:
     return lines
 
 
-def _describe_advice(
-    current: session.Session, result: pool_sizing.SizeResult, pool: str
-) -> list[str]:
+def _describe_advice(result: pool_sizing.SizeResult, pool: str) -> list[str]:
     """Return the proposed sizes, the savings of a pre-baked image, and other tools."""
     advice, demand, lines = result.advice, result.sizing.demand, list[str]()
     length, faster = times.format_duration, advice.prebaked
@@ -198,7 +196,7 @@ def _describe_advice(
         cost = "" if advice.max_cost_per_hour is None else f"; costs {advice.max_cost_per_hour:,.2f} an hour"  # fmt: skip
         lines += [
             "",
-            f"Proposed: {current.command(f'pool {command} {sizes}')}",
+            f"Proposed: `overnight pool {command} {sizes}`",
             f"  min {advice.min_size}: {floor} in quiet hours",
             f"  max {advice.max_size}: the target and {advice.claimed_at_once} claimed at once ({hold}){cost}",
         ]

@@ -185,11 +185,8 @@ def _show(recording: Recording, current: session.Session) -> None:
     for gap in recording.gaps:
         console.print(f"[yellow]not recorded:[/] {terminal.cell(gap)}")
     console.print(f"\nstored in {terminal.cell(recording.home)}", soft_wrap=True)
-    for words, purpose in (
-        ("events  ", "lists the events"),
-        ("diagnose", "finds the cause of the worst one"),
-    ):
-        terminal.print_line(console, f"next: {current.command(words)}   {purpose}")
+    terminal.print_line(console, "next: `overnight events` lists the events")
+    terminal.print_line(console, "next: `overnight diagnose` finds the cause of the worst one")
     terminal.print_line(console, "also: heatmap, flame and top show the stacks", "dim")
 
 

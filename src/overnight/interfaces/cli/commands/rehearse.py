@@ -61,7 +61,7 @@ def rehearse(
         raise errors.UsageError(
             "SCENARIO and --all are mutually exclusive" if scenario else "no rehearsal was given",
             why="exactly one of SCENARIO and --all is needed",
-            todo="overnight rehearse --list   shows the rehearsals",
+            todo="`overnight rehearse --list` shows the rehearsals",
         )
     request = series.Request(
         current.home, scenario, seed, brief, core, repeat, replay, bundle, tuple(hide or ()), keep

@@ -19,7 +19,7 @@ def register(cli: session.CommandLine) -> None:
         ("show", show, "r-5f0c9a41d2b7"),
         ("check", check, "r-5f0c9a41d2b7 --load"),
         ("extend", extend, "r-5f0c9a41d2b7 --for 4h"),
-        asks_server=("list", "show", "check", "extend"),
+        scope=session.Scope.SERVER,
     )
 
 

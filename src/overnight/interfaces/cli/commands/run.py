@@ -32,7 +32,7 @@ def register(cli: session.CommandLine) -> None:
         ("status", status, "i-5f0c9a41d2b7"),
         ("stop", stop, "i-5f0c9a41d2b7"),
         ("resume", resume, "i-5f0c9a41d2b7"),
-        asks_server=("start", "list", "status", "stop", "resume"),
+        scope=session.Scope.SERVER,
         has_default=True,
     )
 
@@ -63,7 +63,7 @@ def start(
         raise errors.UsageError(
             "missing argument PLAN",
             why="an investigation needs a plan file",
-            todo="overnight run --example driver-resets   prints one",
+            todo="`overnight run --example driver-resets` prints one",
         )
     given = investigations.load_plan(plan, times.parse_duration(lasting) if lasting else None)
     if dry_run and not given.is_local and current.server is None:
@@ -136,7 +136,7 @@ def _carry_out(
         ):
             report = use.run(name, stopping, show, note)
     except KeyboardInterrupt:
-        terminal.print_line(current.notes(), f"interrupted; continue with: {current.command(f'run resume {name}')}")  # fmt: skip
+        terminal.print_line(current.notes(), f"interrupted; continue with: `overnight run resume {name}`")  # fmt: skip
         raise
     return investigation_view.result(current, report)
 

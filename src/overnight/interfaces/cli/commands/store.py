@@ -42,7 +42,7 @@ def check(
             status.update(f"checking segment {done + 1} of {total} …")
 
         report = store.check(current.home, clean=clean, progress=show_progress)
-    report = suggestions.complete_fields(report)
+    report = suggestions.complete_values(report)
     if not current.printed_json(report):
         _show(report, clean)
     return errors.ExitCode.FOUND if report.problems else errors.ExitCode.DONE
