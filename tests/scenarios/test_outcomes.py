@@ -11,6 +11,7 @@ import scenarios
 from overnight.app import added_events, diagnose, events
 from overnight.diagnosis import calibration
 from overnight.interfaces import cli
+from overnight.model.selection import Window
 from overnight.model.times import SECOND_US, format_instant
 from overnight.model.verdict import VerdictStatus
 from overnight.store.ring import reader as rings
@@ -20,16 +21,23 @@ SHORT = {"minutes": 16.0, "cores": 8}
 
 
 def fail_job(
-    truth: scenarios.Truth, seconds: float, kind: str = "job.failed", **fields: object
+    truth: scenarios.Truth,
+    seconds: float,
+    kind: str = "job.failed",
+    recorded_s: float | None = None,
+    **fields: object,
 ) -> diagnose.Diagnosis:
-    """Add a failed job some seconds after the scenario's event, and diagnose it."""
+    """Add a failed job some seconds after the scenario's event, and diagnose it by what was recorded until then."""
     assert truth.event is not None
     after = truth.facts.get("end_us", truth.event.time_us)
     assert isinstance(after, int)
     at = format_instant(after + round(seconds * SECOND_US))
     given = {"kind": kind, "at": at, "host": truth.event.host, "labels": {"job": "t-7"}, **fields}
     (event,) = added_events.add(truth.home, [added_events.make_event(given)]).events
-    diagnosis = diagnose.diagnose(diagnose.Request(truth.home, event_id=event.short_id))
+    within = Window(0, after + round(recorded_s * SECOND_US)) if recorded_s else None
+    diagnosis = diagnose.diagnose(
+        diagnose.Request(truth.home, event_id=event.short_id, within=within)
+    )
     added_events.remove(truth.home, [event.id])
     return diagnosis
 
@@ -159,6 +167,18 @@ def test_the_core_of_an_outcome_links_it(
 ) -> None:
     truth, _ = night
     assert fail_job(truth, 35, core=truth.facts[core]).verdict.status is status
+
+
+def test_without_a_recording_of_its_time_an_outcome_is_not_known_to_have_no_cause(
+    night: tuple[scenarios.Truth, bool],
+) -> None:
+    """The recording ended with the incident, which was on another core."""
+    truth, _ = night
+    statuses = [
+        fail_job(truth, 35, recorded_s=until, core=truth.facts["other_core"]).verdict.status
+        for until in (60, 3)
+    ]
+    assert statuses == [VerdictStatus.NO_CAUSE, VerdictStatus.INCONCLUSIVE]
 
 
 def test_of_two_incidents_both_are_named_and_the_shared_core_decides(
