@@ -242,7 +242,7 @@ class Case:
 
     def facts(self, signal: str, at_us: int | None = None) -> Facts | None:
         """Return a signal's facts at the event or shortly before; None: unknown, or too old (`freshness`)."""
-        if signal in self.problems or freshness.explain_silence(self, signal):
+        if freshness.explain_silence(self, signal):
             return None
         at_us = self.event.time_us if at_us is None else at_us
         return self.ring.facts(self.host, signal, at_us).state

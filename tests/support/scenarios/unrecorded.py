@@ -30,7 +30,7 @@ class UnrecordedCase:
     load: work.Load
     event: Event
     recurrences: tuple[Event, ...] = ()
-    imported: frozenset[Need] = frozenset({Need.PROFILES})  # no recorder ran: stacks alone
+    imported: frozenset[Need] = frozenset()  # no recorder ran, and stacks have no limit
 
     def __post_init__(self) -> None:
         self.host = self.setup.host.name
