@@ -143,6 +143,25 @@ def test_an_application_on_the_saturated_core_is_its_victim_and_one_elsewhere_is
         assert f"did not run on core {truth.facts['core']}" in why
 
 
+@pytest.mark.parametrize(
+    ("share", "roams", "status", "words"),
+    [
+        pytest.param(0.01, False, VerdictStatus.CAUSE_FOUND, "(100 % of its CPU time).", id="a small one, only there"),
+        pytest.param(0.1, True, VerdictStatus.INCONCLUSIVE, "Only the time", id="on every core for a while"),
+        pytest.param(0.4, True, VerdictStatus.CAUSE_FOUND, "it had to wait", id="on every core, and lost this one"),
+    ],
+)  # fmt: skip
+def test_a_core_is_shared_by_what_has_most_of_its_time_there_or_lost_time(
+    tmp_path: pathlib.Path, share: float, roams: bool, status: VerdictStatus, words: str
+) -> None:
+    """How much of the core it used shows neither: a heartbeat needs 1 % of its only core."""
+    truth = outcomes.build(tmp_path, 5, shares_core=True, share=share, roams=roams, cores=16, minutes=14.0)  # fmt: skip
+    verdict = fail_job(truth, 5, process="train").verdict
+    assert verdict.status is status
+    assert words in verdict.narrative.link
+    assert f"of core {truth.facts['core']}" in verdict.narrative.link
+
+
 @pytest.mark.parametrize("kind", ["job.failed", "invoice.late", "incident.reported"])
 @pytest.mark.parametrize("seconds", [1, 35])
 def test_a_coincidence_in_time_is_only_suspected(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from overnight.detectors import _base, _core_shares, _saturation
 from overnight.model.finding import Subject
 from overnight.model.selection import Selection
+from overnight.model.text import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from overnight.model.actor import Actor
+    from overnight.model.selection import Window
     from overnight.queries import case as cases
 
 KIND = "app.core"
@@ -30,23 +32,39 @@ def find_cores(case: cases.Case) -> Iterator[_base.Draft]:
     name = next(filter(None, named.values()))
     for stretch in _saturation.find_saturation(case).stretches:
         core, window = stretch.core, stretch.until(case.event).window
-        selection = Selection(cores=(core,))
-        capacity, _ = case.capacity(window, selection)
-        if capacity <= 0:
+        (now, all_now), (before, all_before) = (
+            _count_cores(case, each, actors, core) for each in (window, case.baseline)
+        )
+        if not all_now + all_before:
             continue
-        ran, _ = case.ran((window,), selection)
-        now = sum(consumer.samples for consumer in ran if consumer.actor in actors) / capacity
-        base = _core_shares.read_baseline(case, core)
-        before = sum(base.used.get(actor, 0.0) for actor in actors) / base.capacity if base else 0.0
-        text = f"{name} did not run on core {core}, neither in those {window.seconds:.0f} s nor in the baseline"
-        if max(now, before):
-            text = f"{name} used {now:.2f} of core {core} in those {window.seconds:.0f} s, and {before:.2f} in the baseline"
-            text += ": it had to wait" if before - now >= _core_shares.MIN_ADDED else ""
+        share = max(now / (all_now or 1.0), before / (all_before or 1.0))
+        # One that had to leave the core but got the same time elsewhere did not wait.
+        waited = min(before - now, all_before - all_now)
+        text = f"{name} did not run on core {core}, neither while that core was saturated ({window.seconds:.0f} s) nor in the baseline"
+        if share:
+            text = f"{name} used {now:.2f} of core {core} while that core was saturated ({window.seconds:.0f} s), and {before:.2f}"
+            text += f" in the baseline ({percent(share)} of its CPU time)"
+            text += ": it had to wait" if waited >= _core_shares.MIN_ADDED else ""
         subject = Subject(case.host, core, event.unit, event.process)
-        numbers = {"cores": max(now, before), "cores_before": before}
+        numbers = {"cores": max(now, before), "own_share": share, "cores_waited": waited}
         draft = _base.Draft(KIND, subject, window, 0.9, text, magnitude=numbers)
         draft.support(text, "profiles", cores_now=now, cores_before=before)
         yield draft
+
+
+def _count_cores(
+    case: cases.Case, window: Window, actors: set[Actor], core: int
+) -> tuple[float, float]:
+    """Return how much of a core programs used in a window, and of all cores together."""
+    selection = Selection(cores=(core,))
+    capacity, _ = case.capacity(window, selection)
+    on_core, everywhere = (
+        sum(each.samples for each in case.ran((window,), chosen)[0] if each.actor in actors)
+        if capacity
+        else 0
+        for chosen in (selection, Selection())
+    )
+    return on_core / (capacity or 1.0), everywhere / (capacity or 1.0)
 
 
 def _find_actors(case: cases.Case, named: Mapping[str, str]) -> set[Actor]:

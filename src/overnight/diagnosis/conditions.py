@@ -25,7 +25,9 @@ PID = re.compile(r"\[\d+\]$", re.ASCII)
 IN_DOUBT = 0.2
 KERNEL_PERCENT = 90.0  # of a core's time: with less, it still served its interrupts
 MIN_WAIT_S = 1.0  # a driver waits for several seconds before it gives up on a queue
-RAN = 0.02  # of a core: less is a process that only passed by
+# Of a program's own time: one core is where it runs, or where it only passed by. Between them it may have waited.
+OWN_CORE, PASSED_BY = 0.5, 0.02
+MIN_WAITED = 0.15  # of a core, less than in the baseline; as in detectors/_core_shares.py
 DISK = re.compile(r"nvme\d+|[hsv]d[a-z]+", re.ASCII)
 LIFT_RECURRENCES = 2  # once is not a recurrence
 
@@ -312,7 +314,11 @@ def _shared(pair: Pair) -> Judgement:
     """Judge what an outcome shares with its cause, or with the top consumer of the cause's core."""
     cause, effect = pair.cause.subject, pair.effect.subject
     here = [each for each in pair.around.victims if each.subject.core == cause.core]
-    ran = [each.summary for each in here if _size(each, "cores") >= RAN]
+    ran = [
+        each.summary
+        for each in here
+        if _size(each, "own_share") >= OWN_CORE or _size(each, "cores_waited") >= MIN_WAITED
+    ]
     shared = [f"same core: {cause.core}"] * (cause.core is not None and cause.core == effect.core)
     on_core = (each for each in pair.around.culprits if each.subject.core == cause.core)
     for other in (pair.cause, *(on_core if cause.core is not None else ())):
@@ -324,7 +330,7 @@ def _shared(pair: Pair) -> Judgement:
         shared.append(f"same disk: {disks[0]}")
     if shared or ran:
         return Judgement(1.0, "; ".join(dict.fromkeys((*ran, *shared))))
-    if here:
+    if here and _size(here[0], "own_share") < PASSED_BY:
         return Judgement(0.0, here[0].summary)
     for name in ("core", "interface"):
         other = _same(name, None if name == "core" else "")(pair)
@@ -333,11 +339,9 @@ def _shared(pair: Pair) -> Judgement:
     named = ", ".join(
         f"{name} {value}" for name, value in effect.as_json().items() if name != "host"
     )
-    what = (
-        f"no evidence connects {named} with it"
-        if named
-        else f"{pair.effect.kind} names none of these"
-    )
+    what = f"{pair.effect.kind} names none of these"
+    if named:
+        what = here[0].summary if here else f"no evidence connects {named} with it"
     return Judgement(
         None, f"a core, cgroup, unit, process, interface or disk that both use: {what}"
     )

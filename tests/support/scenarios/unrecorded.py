@@ -14,11 +14,11 @@ import numpy as np
 
 from overnight.model.actor import Actor
 from overnight.model.event import Event
-from overnight.model.finding import Need
 from overnight.queries import consumers
 from scenarios import host_setup, incidents, work
 
 if TYPE_CHECKING:
+    from overnight.model.finding import Need
     from overnight.model.selection import Window
 
 
