@@ -162,6 +162,17 @@ def test_a_core_is_shared_by_what_has_most_of_its_time_there_or_lost_time(
     assert f"of core {truth.facts['core']}" in verdict.narrative.link
 
 
+def test_a_pid_is_one_worker_and_not_its_sibling_on_the_saturated_core(
+    tmp_path: pathlib.Path,
+) -> None:
+    truth = outcomes.build(tmp_path, 5, shares_core=False, sibling=True, cores=16, minutes=14.0)
+    victim = truth.facts["victim"]
+    alone = fail_job(truth, 5, labels={"pid": str(victim.pid)}).verdict
+    assert (alone.status, alone.confidence) == (VerdictStatus.NO_CAUSE, 0.0)
+    assert any(f"did not run on core {truth.facts['core']}" in each.why for each in alone.ruled_out)
+    assert fail_job(truth, 5, process=victim.process).verdict.status is VerdictStatus.CAUSE_FOUND
+
+
 @pytest.mark.parametrize("kind", ["job.failed", "invoice.late", "incident.reported"])
 @pytest.mark.parametrize("seconds", [1, 35])
 def test_a_coincidence_in_time_is_only_suspected(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from overnight.model.actor import Actor
     from overnight.model.selection import Window
     from overnight.queries import case as cases
+    from overnight.queries import processes
 
 KIND = "app.core"
 
@@ -26,14 +27,12 @@ def find_cores(case: cases.Case) -> Iterator[_base.Draft]:
         return
     fields = {"process": event.process, "unit": event.unit, **event.fields}
     named = {name: str(fields.get(name, "")) for name in ("process", "unit", "pid", "cgroup")}
-    actors = _find_actors(case, named) if any(named.values()) else set()
-    if not actors:
+    if not (name := next(filter(None, named.values()), "")):
         return
-    name = next(filter(None, named.values()))
     for stretch in _saturation.find_saturation(case).stretches:
         core, window = stretch.core, stretch.until(case.event).window
         (now, all_now), (before, all_before) = (
-            _count_cores(case, each, actors, core) for each in (window, case.baseline)
+            _count_cores(case, each, named, core) for each in (window, case.baseline)
         )
         if not all_now + all_before:
             continue
@@ -53,33 +52,33 @@ def find_cores(case: cases.Case) -> Iterator[_base.Draft]:
 
 
 def _count_cores(
-    case: cases.Case, window: Window, actors: set[Actor], core: int
+    case: cases.Case, window: Window, named: Mapping[str, str], core: int
 ) -> tuple[float, float]:
-    """Return how much of a core programs used in a window, and of all cores together."""
+    """Return how much of a core the named processes used in a window, and of all cores together."""
     selection = Selection(cores=(core,))
     capacity, _ = case.capacity(window, selection)
+    if not capacity:
+        return 0.0, 0.0
     on_core, everywhere = (
-        sum(each.samples for each in case.ran((window,), chosen)[0] if each.actor in actors)
-        if capacity
-        else 0
+        sum(
+            each.samples
+            for actor, ran in case.actors(window, chosen).items()
+            for each in ran
+            if _is_named(actor, each, **named)
+        )
         for chosen in (selection, Selection())
     )
-    return on_core / (capacity or 1.0), everywhere / (capacity or 1.0)
+    return on_core / capacity, everywhere / capacity
 
 
-def _find_actors(case: cases.Case, named: Mapping[str, str]) -> set[Actor]:
-    """Return the sampled programs that agree with everything that the outcome names."""
-    process, unit, pid, cgroup = named.values()
-    actors = set()
-    for window in (case.window, case.baseline):
-        for consumer in case.ran((window,))[0] if case.has_profile(window) else ():
-            actor, known = consumer.actor, case.processes_of(consumer.actor, window)
-            is_inside = any(f"{each.cgroup}/".startswith(f"{cgroup}/") for each in known)
-            if (
-                (not process or process in (actor.process, *(each.comm for each in known)))
-                and (not unit or actor.is_in(unit))
-                and (not pid or pid in (str(each.pid) for each in known))
-                and (not cgroup or is_inside or actor.is_in(cgroup))
-            ):
-                actors.add(actor)
-    return actors
+def _is_named(
+    actor: Actor, ran: processes.Process, process: str, unit: str, pid: str, cgroup: str
+) -> bool:
+    """Return whether a process agrees with everything that the outcome names."""
+    is_inside = f"{ran.cgroup}/".startswith(f"{cgroup}/") or actor.is_in(cgroup)
+    return (
+        process in ("", actor.process, ran.comm)
+        and (not unit or actor.is_in(unit))
+        and pid in ("", str(ran.pid))
+        and (not cgroup or is_inside)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 
 from scenarios import catalogue, incidents, nights, stacks, truth, work
@@ -16,12 +17,13 @@ def build(
     shares_core: bool,
     share: float = 0.6,
     roams: bool = False,
+    sibling: bool = False,
     second: bool = False,
     **changes: object,
 ) -> truth.Truth:
     """Build the night; with a `second` program, another core is saturated at the same time.
 
-    The victim uses a `share` of one core, or of each where it `roams`.
+    The victim uses a `share` of one core, or of each where it `roams`; a `sibling` of it, the saturated core.
     """
     setup = catalogue._make("outcome", seed, catalogue.NEW, changes)
     cores = setup.chance.sample(range(1, setup.host.cores), 3)
@@ -31,6 +33,9 @@ def build(
     trains = work.Work(victim, stacks.program("/opt/train/train", ("step", "reduce"), 0.1))
     places = range(setup.host.cores) if roams else [cores[0] if shares_core else cores[2]]
     # What comes later takes the core from what was there.
+    if sibling:
+        other = dataclasses.replace(victim, pid=setup.pid())
+        setup.episodes.append(work.Episode(work.Work(other, trains.stacks), cores[0], 1.0, setup.seconds - 1.0, share))  # fmt: skip
     for place in places:
         setup.episodes.append(work.Episode(trains, place, 1.0, setup.seconds - 1.0, share))
     culprits = []
