@@ -214,7 +214,9 @@ def diagnose_event(
 
     def decide(around: cases.Case) -> Verdict:
         recorded = _add_pending(recording.read_recording(around), around)
-        if own.kernel_log is False:  # a log that ended after the incident shows nothing of the outcome
+        if (
+            own.kernel_log is False
+        ):  # a log that ended after the incident shows nothing of the outcome
             recorded = dataclasses.replace(recorded, kernel_log=False)
         findings = [finding for answer in answers for finding in answer.findings]
         checked = suspects.check_suspects(around, findings)

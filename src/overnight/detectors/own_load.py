@@ -29,8 +29,6 @@ class OwnLoad(_base.Detector):
                 kind=KIND,
                 summary=f"{blamed.subject.process} is a worker of overnight's own load {own[blamed.subject.actor].workload},"
                 f" and no other process can have saturated core {blamed.subject.core}",
-                evidence=[*blamed.evidence],
-                magnitude=dict(blamed.magnitude),
             )
             for blamed in case.once(culprit.find_culprits).culprits
             if blamed.subject.actor in own

@@ -42,8 +42,8 @@ def max_age_us(signal: str) -> int:
     return round(max(LEAST_S * SECOND_US, INTERVALS * interval_us(signal)))
 
 
-def silence_us(case: cases.Case, signal: str) -> int | None:
-    """Return the longest time without a reading in the seconds before the event; None: not recorded.
+def silence_us(case: cases.Case, signal: str) -> int:
+    """Return the longest time without a reading in the seconds before the event, as far as it looks back.
 
     Of facts only changes are stored, and of the kernel log events: there the recorder's other readings count. Of stacks
     it is how much of the ten seconds before the event was not sampled. A recording may have begun in those seconds.
@@ -51,14 +51,12 @@ def silence_us(case: cases.Case, signal: str) -> int | None:
     event_us = case.event.time_us
     near_us = event_us - NEAR_US
     if signal == Need.PROFILES:
-        if not case.has_profile(case.window):
-            return None
         _, sampled_s = case.capacity(Window(near_us, event_us))
         return NEAR_US - round(sampled_s * SECOND_US)
     begin_us = near_us - max_age_us(signal)
     polled = case.ring.times(case.host, begin_us, event_us + 1, signal if _is_number(signal) else None)  # fmt: skip
     silent = (b - a for a, b in itertools.pairwise((near_us, *polled, event_us)))
-    return max(silent) if polled else None
+    return max(silent) if polled else event_us - begin_us
 
 
 def _is_number(signal: str) -> bool:
@@ -75,14 +73,9 @@ def explain_silence(case: cases.Case, *signals: str) -> str:
         if not _is_number(signal) and name in case.problems:
             reasons.append(f"{name}: {case.problems[name].get('problem')}")
             continue
-        silence = silence_us(case, signal)
-        if silence is not None and silence <= max_age_us(signal):
+        silence, limit = silence_us(case, signal), max_age_us(signal)
+        if silence <= limit:
             return ""
-        limit, missing = (
-            times.format_duration((each or 0) / SECOND_US) for each in (max_age_us(signal), silence)
-        )
-        why = f"was not recorded in the {limit} before the event"
-        if silence is not None:
-            why = f"was not recorded for {missing} before the event (limit {limit})"
-        reasons.append(f"{signal} {why}")
+        missing, most = (times.format_duration(each / SECOND_US) for each in (silence, limit))
+        reasons.append(f"{signal} was not recorded for {missing} before the event (limit {most})")
     return "; ".join(reasons)
