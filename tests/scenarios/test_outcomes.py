@@ -11,6 +11,7 @@ import scenarios
 from overnight.app import added_events, diagnose, events
 from overnight.diagnosis import calibration
 from overnight.interfaces import cli
+from overnight.model.selection import Window
 from overnight.model.times import SECOND_US, format_instant
 from overnight.model.verdict import VerdictStatus
 from overnight.store.ring import reader as rings
@@ -20,16 +21,23 @@ SHORT = {"minutes": 16.0, "cores": 8}
 
 
 def fail_job(
-    truth: scenarios.Truth, seconds: float, kind: str = "job.failed", **fields: object
+    truth: scenarios.Truth,
+    seconds: float,
+    kind: str = "job.failed",
+    recorded_s: float | None = None,
+    **fields: object,
 ) -> diagnose.Diagnosis:
-    """Add a failed job some seconds after the scenario's event, and diagnose it."""
+    """Add a failed job some seconds after the scenario's event, and diagnose it by what was recorded until then."""
     assert truth.event is not None
     after = truth.facts.get("end_us", truth.event.time_us)
     assert isinstance(after, int)
     at = format_instant(after + round(seconds * SECOND_US))
     given = {"kind": kind, "at": at, "host": truth.event.host, "labels": {"job": "t-7"}, **fields}
     (event,) = added_events.add(truth.home, [added_events.make_event(given)]).events
-    diagnosis = diagnose.diagnose(diagnose.Request(truth.home, event_id=event.short_id))
+    within = Window(0, after + round(recorded_s * SECOND_US)) if recorded_s else None
+    diagnosis = diagnose.diagnose(
+        diagnose.Request(truth.home, event_id=event.short_id, within=within)
+    )
     added_events.remove(truth.home, [event.id])
     return diagnosis
 
@@ -135,6 +143,36 @@ def test_an_application_on_the_saturated_core_is_its_victim_and_one_elsewhere_is
         assert f"did not run on core {truth.facts['core']}" in why
 
 
+@pytest.mark.parametrize(
+    ("share", "roams", "status", "words"),
+    [
+        pytest.param(0.01, False, VerdictStatus.CAUSE_FOUND, "(100 % of its CPU time).", id="a small one, only there"),
+        pytest.param(0.1, True, VerdictStatus.INCONCLUSIVE, "Only the time", id="on every core for a while"),
+        pytest.param(0.4, True, VerdictStatus.CAUSE_FOUND, "it had to wait", id="on every core, and lost this one"),
+    ],
+)  # fmt: skip
+def test_a_core_is_shared_by_what_has_most_of_its_time_there_or_lost_time(
+    tmp_path: pathlib.Path, share: float, roams: bool, status: VerdictStatus, words: str
+) -> None:
+    """How much of the core it used shows neither: a heartbeat needs 1 % of its only core."""
+    truth = outcomes.build(tmp_path, 5, shares_core=True, share=share, roams=roams, cores=16, minutes=14.0)  # fmt: skip
+    verdict = fail_job(truth, 5, process="train").verdict
+    assert verdict.status is status
+    assert words in verdict.narrative.link
+    assert f"of core {truth.facts['core']}" in verdict.narrative.link
+
+
+def test_a_pid_is_one_worker_and_not_its_sibling_on_the_saturated_core(
+    tmp_path: pathlib.Path,
+) -> None:
+    truth = outcomes.build(tmp_path, 5, shares_core=False, sibling=True, cores=16, minutes=14.0)
+    victim = truth.facts["victim"]
+    alone = fail_job(truth, 5, labels={"pid": str(victim.pid)}).verdict
+    assert (alone.status, alone.confidence) == (VerdictStatus.NO_CAUSE, 0.0)
+    assert any(f"did not run on core {truth.facts['core']}" in each.why for each in alone.ruled_out)
+    assert fail_job(truth, 5, process=victim.process).verdict.status is VerdictStatus.CAUSE_FOUND
+
+
 @pytest.mark.parametrize("kind", ["job.failed", "invoice.late", "incident.reported"])
 @pytest.mark.parametrize("seconds", [1, 35])
 def test_a_coincidence_in_time_is_only_suspected(
@@ -159,6 +197,18 @@ def test_the_core_of_an_outcome_links_it(
 ) -> None:
     truth, _ = night
     assert fail_job(truth, 35, core=truth.facts[core]).verdict.status is status
+
+
+def test_without_a_recording_of_its_time_an_outcome_is_not_known_to_have_no_cause(
+    night: tuple[scenarios.Truth, bool],
+) -> None:
+    """The recording ended with the incident, which was on another core."""
+    truth, _ = night
+    statuses = [
+        fail_job(truth, 35, recorded_s=until, core=truth.facts["other_core"]).verdict.status
+        for until in (60, 3)
+    ]
+    assert statuses == [VerdictStatus.NO_CAUSE, VerdictStatus.INCONCLUSIVE]
 
 
 def test_of_two_incidents_both_are_named_and_the_shared_core_decides(

@@ -212,14 +212,19 @@ def diagnose_event(
     )
     of_fleet, fleet_answers = _run_fleet_detectors(case, ask_fleet, on_answer)
 
-    def decide() -> Verdict:
-        recorded = _add_pending(recording.read_recording(case), case)
+    def decide(around: cases.Case) -> Verdict:
+        recorded = _add_pending(recording.read_recording(around), around)
+        if (
+            own.kernel_log is False
+        ):  # a log that ended after the incident shows nothing of the outcome
+            recorded = dataclasses.replace(recorded, kernel_log=False)
         findings = [finding for answer in answers for finding in answer.findings]
-        checked = suspects.check_suspects(case, findings)
+        checked = suspects.check_suspects(around, findings)
         every = (*answers, *fleet_answers)
         return decision.decide(event, every, recorded, known, of_fleet, checked)
 
-    verdict = decide()
+    own = recording.read_recording(case)
+    verdict = decide(case)
     if case.outcome and verdict.status is not VerdictStatus.CAUSE_FOUND:
         incidents = [cases.Case(home, each, within, event) for each in choose_incidents(case)]
         if incidents:
@@ -228,8 +233,12 @@ def diagnose_event(
                 foreign_agents.add_evidence(each, run_detectors(each, discover_detectors()))
                 for each in incidents
             ]
-            case, answers = incidents[0], decision.merge_answers((*looked, answers))
-            verdict = decide()
+            answers = decision.merge_answers((*looked, answers))
+            verdict = decide(incidents[0])
+            if verdict.chain or verdict.alternatives:
+                case = incidents[0]
+            else:  # neither leads to it: what matters is how well its own time was recorded
+                verdict = decide(case)
     return _advise_while_recording(verdict, home, case), case
 
 

@@ -35,7 +35,9 @@ def require_imported(case: cases.Case, need: Need, name: str) -> None:
 
 def require_fresh(case: cases.Case, *needs: Need) -> None:
     """Raise MissingError where the readings of all these signals are too old to show what led to the event."""
-    if case.imported is None and (why := freshness.explain_silence(case, *needs)):
+    if case.imported is not None:
+        needs = tuple(case.imported.intersection(needs))
+    if needs and (why := freshness.explain_silence(case, *needs)):
         raise MissingError(why, *needs)
 
 

@@ -24,6 +24,8 @@ def find_actors(case: cases.Case) -> Mapping[Actor, Load]:
     """Return the actors of the incident window that are workers of a load, by pid and start."""
     found: dict[Actor, Load] = {}
     for load in case.loads():
+        if load.until_us < case.window.begin_us and not load.running:
+            continue  # the pids of its workers may be those of others by now
         starts = {worker.pid: worker.started_us for worker in load.workers}
         own, every = collections.Counter[Actor](), collections.Counter[Actor]()
         for actor, pid, started_us, weight in _list_processes(case) if starts else ():

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from overnight.detectors import _base, _core_shares, _saturation
 from overnight.model.finding import Subject
 from overnight.model.selection import Selection
+from overnight.model.text import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from overnight.model.actor import Actor
+    from overnight.model.selection import Window
     from overnight.queries import case as cases
+    from overnight.queries import processes
 
 KIND = "app.core"
 
@@ -24,44 +27,59 @@ def find_cores(case: cases.Case) -> Iterator[_base.Draft]:
         return
     fields = {"process": event.process, "unit": event.unit, **event.fields}
     named = {name: str(fields.get(name, "")) for name in ("process", "unit", "pid", "cgroup")}
-    actors = _find_actors(case, named) if any(named.values()) else set()
-    if not actors:
+    if not (name := next(filter(None, named.values()), "")):
         return
-    name = next(filter(None, named.values()))
     for stretch in _saturation.find_saturation(case).stretches:
         core, window = stretch.core, stretch.until(case.event).window
-        selection = Selection(cores=(core,))
-        capacity, _ = case.capacity(window, selection)
-        if capacity <= 0:
+        (now, all_now), (before, all_before) = (
+            _count_cores(case, each, named, core) for each in (window, case.baseline)
+        )
+        if not all_now + all_before:
             continue
-        ran, _ = case.ran((window,), selection)
-        now = sum(consumer.samples for consumer in ran if consumer.actor in actors) / capacity
-        base = _core_shares.read_baseline(case, core)
-        before = sum(base.used.get(actor, 0.0) for actor in actors) / base.capacity if base else 0.0
-        text = f"{name} did not run on core {core}, neither in those {window.seconds:.0f} s nor in the baseline"
-        if max(now, before):
-            text = f"{name} used {now:.2f} of core {core} in those {window.seconds:.0f} s, and {before:.2f} in the baseline"
-            text += ": it had to wait" if before - now >= _core_shares.MIN_ADDED else ""
+        share = max(now / (all_now or 1.0), before / (all_before or 1.0))
+        # One that had to leave the core but got the same time elsewhere did not wait.
+        waited = min(before - now, all_before - all_now)
+        waited = waited if waited >= _core_shares.MIN_ADDED else 0.0
+        text = f"{name} did not run on core {core}, neither while that core was saturated ({window.seconds:.0f} s) nor in the baseline"
+        if share:
+            text = f"{name} used {now:.2f} of core {core} while that core was saturated ({window.seconds:.0f} s), and {before:.2f}"
+            text += f" in the baseline ({percent(share)} of its CPU time)"
+            text += ": it had to wait" if waited else ""
         subject = Subject(case.host, core, event.unit, event.process)
-        numbers = {"cores": max(now, before), "cores_before": before}
+        numbers = {"cores": max(now, before), "own_share": share, "cores_waited": waited}
         draft = _base.Draft(KIND, subject, window, 0.9, text, magnitude=numbers)
         draft.support(text, "profiles", cores_now=now, cores_before=before)
         yield draft
 
 
-def _find_actors(case: cases.Case, named: Mapping[str, str]) -> set[Actor]:
-    """Return the sampled programs that agree with everything that the outcome names."""
-    process, unit, pid, cgroup = named.values()
-    actors = set()
-    for window in (case.window, case.baseline):
-        for consumer in case.ran((window,))[0] if case.has_profile(window) else ():
-            actor, known = consumer.actor, case.processes_of(consumer.actor, window)
-            is_inside = any(f"{each.cgroup}/".startswith(f"{cgroup}/") for each in known)
-            if (
-                (not process or process in (actor.process, *(each.comm for each in known)))
-                and (not unit or actor.is_in(unit))
-                and (not pid or pid in (str(each.pid) for each in known))
-                and (not cgroup or is_inside or actor.is_in(cgroup))
-            ):
-                actors.add(actor)
-    return actors
+def _count_cores(
+    case: cases.Case, window: Window, named: Mapping[str, str], core: int
+) -> tuple[float, float]:
+    """Return how much of a core the named processes used in a window, and of all cores together."""
+    selection = Selection(cores=(core,))
+    capacity, _ = case.capacity(window, selection)
+    if not capacity:
+        return 0.0, 0.0
+    on_core, everywhere = (
+        sum(
+            each.samples
+            for actor, ran in case.actors(window, chosen).items()
+            for each in ran
+            if _is_named(actor, each, **named)
+        )
+        for chosen in (selection, Selection())
+    )
+    return on_core / capacity, everywhere / capacity
+
+
+def _is_named(
+    actor: Actor, ran: processes.Process, process: str, unit: str, pid: str, cgroup: str
+) -> bool:
+    """Return whether a process agrees with everything that the outcome names."""
+    is_inside = f"{ran.cgroup}/".startswith(f"{cgroup}/") or actor.is_in(cgroup)
+    return (
+        process in ("", actor.process, ran.comm)
+        and (not unit or actor.is_in(unit))
+        and pid in ("", str(ran.pid))
+        and (not cgroup or is_inside)
+    )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _own_load, culprit
 from overnight.model.finding import Answer, Need, Status
-from overnight.model.load import VICTIM
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -23,21 +22,17 @@ class OwnLoad(_base.Detector):
     clears_by = ((Need.CPU,), (Need.PROFILES,))
 
     def examine(self, case: cases.Case) -> Answer:
-        culprits = case.once(culprit.find_culprits).culprits
         own = case.once(_own_load.find_actors)
-        drafts = []
-        for blamed in culprits:
-            if (load := own.get(blamed.subject.actor)) is None:
-                continue
-            what = "the victim of a rehearsal" if load.workload == VICTIM else f"a worker of overnight's own load {load.workload}"  # fmt: skip
-            draft = dataclasses.replace(
+        drafts = [
+            dataclasses.replace(
                 blamed,
                 kind=KIND,
-                summary=f"{blamed.subject.process} is {what}, and no other process can have saturated core {blamed.subject.core}",
-                evidence=[*blamed.evidence],
-                magnitude=dict(blamed.magnitude),
-            )  # fmt: skip
-            drafts.append(draft)
+                summary=f"{blamed.subject.process} is a worker of overnight's own load {own[blamed.subject.actor].workload},"
+                f" and no other process can have saturated core {blamed.subject.core}",
+            )
+            for blamed in case.once(culprit.find_culprits).culprits
+            if blamed.subject.actor in own
+        ]
         return self.answer(drafts, clear="no worker of a load of overnight saturated a core alone")
 
 
@@ -45,14 +40,14 @@ def set_apart(case: cases.Case, answer: Answer) -> Answer:
     """Leave out what other detectors say of workers of a load, where a culprit of the core is known."""
     if answer.detector in (OwnLoad.name, culprit.Culprit.name) or not answer.findings:
         return answer
+    own = case.once(_own_load.find_actors)
+    others = tuple(each for each in answer.findings if each.subject.actor not in own)
     try:
-        own = case.once(_own_load.find_actors)
-        if not own or not case.once(culprit.find_culprits).culprits:
+        if len(others) == len(answer.findings) or not case.once(culprit.find_culprits).culprits:
             return answer
     except _base.MissingError:
         return answer
-    others = tuple(each for each in answer.findings if each.subject.actor not in own)
-    if others or len(others) == len(answer.findings):
+    if others:
         return dataclasses.replace(answer, findings=others)
     return Answer(answer.detector, Status.CLEAR, why="it was found for workers of overnight's own load alone")  # fmt: skip
 

@@ -25,8 +25,10 @@ PID = re.compile(r"\[\d+\]$", re.ASCII)
 IN_DOUBT = 0.2
 KERNEL_PERCENT = 90.0  # of a core's time: with less, it still served its interrupts
 MIN_WAIT_S = 1.0  # a driver waits for several seconds before it gives up on a queue
-RAN = 0.02  # of a core: less is a process that only passed by
+# Of a program's own time: one core is where it runs, or where it only passed by. Between them it may have waited.
+OWN_CORE, PASSED_BY = 0.5, 0.02
 DISK = re.compile(r"nvme\d+|[hsv]d[a-z]+", re.ASCII)
+SHARED = ("same_core", "same_process", "same_unit", "same_cgroup", "same_interface")
 LIFT_RECURRENCES = 2  # once is not a recurrence
 
 
@@ -312,32 +314,33 @@ def _shared(pair: Pair) -> Judgement:
     """Judge what an outcome shares with its cause, or with the top consumer of the cause's core."""
     cause, effect = pair.cause.subject, pair.effect.subject
     here = [each for each in pair.around.victims if each.subject.core == cause.core]
-    ran = [each.summary for each in here if _size(each, "cores") >= RAN]
-    shared = [f"same core: {cause.core}"] * (cause.core is not None and cause.core == effect.core)
+    ran = [
+        each.summary
+        for each in here
+        if _size(each, "own_share") >= OWN_CORE or _size(each, "cores_waited") > 0
+    ]
     on_core = (each for each in pair.around.culprits if each.subject.core == cause.core)
-    for other in (pair.cause, *(on_core if cause.core is not None else ())):
-        each = dataclasses.replace(pair, cause=other)
-        judged = (_same("process", "")(each), _same("unit", "")(each), _same_cgroup(each), _same("interface", "")(each))  # fmt: skip
-        shared += [judgement.text for judgement in judged if judgement.fit == 1]
+    causes = (pair.cause, *(on_core if cause.core is not None else ()))
+    judged = (
+        JUDGES[name](dataclasses.replace(pair, cause=each)) for each in causes for name in SHARED
+    )
+    shared = [judgement.text for judgement in judged if judgement.fit == 1]
     disks = [disk for end in (pair.cause, pair.effect) if (disk := _disk(end))]
     if len(disks) == 2 and len(set(disks)) == 1:
         shared.append(f"same disk: {disks[0]}")
     if shared or ran:
         return Judgement(1.0, "; ".join(dict.fromkeys((*ran, *shared))))
-    if here:
+    if here and _size(here[0], "own_share") < PASSED_BY:
         return Judgement(0.0, here[0].summary)
-    for name in ("core", "interface"):
-        other = _same(name, None if name == "core" else "")(pair)
-        if other.fit == 0:
+    for name in ("same_core", "same_interface"):
+        if (other := JUDGES[name](pair)).fit == 0:
             return other
     named = ", ".join(
         f"{name} {value}" for name, value in effect.as_json().items() if name != "host"
     )
-    what = (
-        f"no evidence connects {named} with it"
-        if named
-        else f"{pair.effect.kind} names none of these"
-    )
+    what = f"{pair.effect.kind} names none of these"
+    if named:
+        what = here[0].summary if here else f"no evidence connects {named} with it"
     return Judgement(
         None, f"a core, cgroup, unit, process, interface or disk that both use: {what}"
     )

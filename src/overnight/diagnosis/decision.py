@@ -171,7 +171,10 @@ def _select_alternatives(
 
 
 def merge_answers(cases: Iterable[Sequence[Answer]]) -> tuple[Answer, ...]:
-    """Return one answer of each detector about several events, the main one first; what two of them see is one finding."""
+    """Return one answer of each detector about several events, the main one first; what two of them see is one finding.
+
+    A detector that could not look at one of them has cleared nothing; why it could not at the last one, the outcome, counts.
+    """
     merged: dict[str, Answer] = {}
     for answer in itertools.chain.from_iterable(cases):
         first = merged.setdefault(answer.detector, answer)
@@ -180,6 +183,8 @@ def merge_answers(cases: Iterable[Sequence[Answer]]) -> tuple[Answer, ...]:
             leading = first if first.findings else answer
             findings = (*first.findings, *added)
             merged[answer.detector] = dataclasses.replace(leading, findings=findings)
+        elif not first.findings and answer.status is not Status.CLEAR:
+            merged[answer.detector] = answer
     return tuple(merged.values())
 
 

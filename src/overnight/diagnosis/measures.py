@@ -158,8 +158,6 @@ class Evidence:
     def require_fresh(self, signals: Sequence[str]) -> None:
         """Raise NoDataError where one of the signals was recorded, but not until the event."""
         case = self.case
-        if case.imported is not None:
-            return
         span = case.baseline.begin_us, case.window.end_us
         recorded = {"events", *case.ring.signals(case.host, *span)}
         recorded |= {"profiles"} if case.has_profile(case.window) else set()

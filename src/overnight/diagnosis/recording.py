@@ -12,11 +12,11 @@ from overnight.model.selection import Coverage, Window
 from overnight.model.severity import Severity
 from overnight.model.times import HOUR_US, SECOND_US
 from overnight.queries import case as cases
+from overnight.queries import freshness
 
 NIGHT_US, AFTER_US = 12 * HOUR_US, HOUR_US
 MAX_NOTES = 10
 EACH_SECOND = (("pressure", "some"), ("softirqs", "NET_RX"))
-KERNEL_LOG = "kernel-log"  # among the recorder's problems
 # What no file of another tool contains, in the words of a report.
 RECORDER_ONLY = (
     "memory cgroups", "restarts of units", "queues of network cards", "softirqs by kind", "memory and I/O pressure",
@@ -32,7 +32,7 @@ def read_recording(case: cases.Case) -> completeness.Recording:
     damaged = {each.segment: str(each) for part in parts for each in part.damaged}
     before_us = case.event.time_us - case.window.begin_us
     problems = case.problems
-    unread, imported = problems.get(KERNEL_LOG, {}), case.imported
+    unread, imported = problems.get(freshness.KERNEL_LOG, {}), case.imported
     is_missing = imported is not None and Need.EVENTS not in imported
     is_unread = "problem" in unread and "exhausted" not in unread
     return completeness.Recording(
@@ -54,7 +54,7 @@ def read_recording(case: cases.Case) -> completeness.Recording:
         denied=tuple(
             f"signal {name}"
             for name, row in problems.items()
-            if row.get("denied") is True and name != KERNEL_LOG
+            if row.get("denied") is True and name != freshness.KERNEL_LOG
         ),
         exhausted=_exhausted(case),
         loads=tuple(load for load in case.loads() if load.workload != VICTIM),

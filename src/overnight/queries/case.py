@@ -73,7 +73,9 @@ class Case:
         self._cores: dict[Window, signals.Cores] = {}
         self._readings: dict[tuple[Window, tuple[str, ...]], tuple[Reading, ...]] = {}
         self._stacks: dict[tuple[Window, bool], samples.WindowSamples] = {}
-        self._processes: dict[Window, dict[Actor, tuple[processes.Process, ...]]] = {}
+        self._processes: dict[
+            tuple[Window, Selection], dict[Actor, tuple[processes.Process, ...]]
+        ] = {}
         self._results: dict[Callable[..., Any], Any] = {}
 
     def once(self, compute: Callable[[Case], Result]) -> Result:
@@ -242,7 +244,7 @@ class Case:
 
     def facts(self, signal: str, at_us: int | None = None) -> Facts | None:
         """Return a signal's facts at the event or shortly before; None: unknown, or too old (`freshness`)."""
-        if signal in self.problems or freshness.explain_silence(self, signal):
+        if freshness.explain_silence(self, signal):
             return None
         at_us = self.event.time_us if at_us is None else at_us
         return self.ring.facts(self.host, signal, at_us).state
@@ -288,14 +290,16 @@ class Case:
         """Return the processes of an actor that ran in a window, the busiest first; () where unknown."""
         return self.actors(window).get(actor, ())
 
-    def actors(self, window: Window) -> Mapping[Actor, tuple[processes.Process, ...]]:
+    def actors(
+        self, window: Window, chosen: Selection = Selection()
+    ) -> Mapping[Actor, tuple[processes.Process, ...]]:
         """Return the processes of each actor that ran in a window, the busiest first."""
-        if window not in self._processes:
-            chosen = self._select(Selection())
-            self._processes[window] = processes.describe(
-                self.profiles, (self.host,), window, chosen
+        key = (window, chosen)
+        if key not in self._processes:
+            self._processes[key] = processes.describe(
+                self.profiles, (self.host,), window, self._select(chosen)
             )
-        return self._processes[window]
+        return self._processes[key]
 
     def spawns(self, window: Window, chosen: Selection = Selection()) -> processes.Spawns:
         """Return who started processes in a window, and how many each second."""

@@ -14,11 +14,11 @@ import numpy as np
 
 from overnight.model.actor import Actor
 from overnight.model.event import Event
-from overnight.model.finding import Need
 from overnight.queries import consumers
 from scenarios import host_setup, incidents, work
 
 if TYPE_CHECKING:
+    from overnight.model.finding import Need
     from overnight.model.selection import Window
 
 
@@ -30,7 +30,7 @@ class UnrecordedCase:
     load: work.Load
     event: Event
     recurrences: tuple[Event, ...] = ()
-    imported: frozenset[Need] = frozenset({Need.PROFILES})  # no recorder ran: stacks alone
+    imported: frozenset[Need] = frozenset()  # no recorder ran, and stacks have no limit
 
     def __post_init__(self) -> None:
         self.host = self.setup.host.name

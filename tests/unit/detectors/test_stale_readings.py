@@ -12,6 +12,8 @@ import rings
 
 from overnight.app import diagnose
 from overnight.detectors import cgroup_walk, zombie_cgroups
+from overnight.diagnosis import suspects
+from overnight.model import event
 from overnight.model.finding import Answer, Need, Status
 from overnight.queries import freshness
 
@@ -36,12 +38,12 @@ QUIET = {
 }  # fmt: skip
 
 
-def record(path: pathlib.Path, *, until: dict[Need, int]) -> casebook.Home:
+def record(path: pathlib.Path, *, until: dict[Need, int], begin: int = 0) -> casebook.Home:
     """Record a quiet host; signals of `until` end at that second, and all others reach beyond the event."""
     home = casebook.Home(path, seconds=SECONDS)
     for need, (columns, rows) in QUIET.items():
         every = freshness.interval_us(need) // 10**6
-        seconds = {*range(0, SECONDS, every), *({until[need]} if need in until else ())}
+        seconds = {*range(begin, SECONDS, every), *({until[need]} if need in until else ())}
         for second in sorted(seconds):
             if second <= until.get(need, SECONDS):
                 home.writer.numbers(need, columns, rings.at(second), rows(second))
@@ -87,6 +89,46 @@ def test_every_detector_that_can_be_clear_has_a_limit() -> None:
     assert {name for name, detector in DETECTORS.items() if not detector.clears_by} == {"event"}
     for detector in DETECTORS.values():
         assert {need for group in detector.clears_by for need in group} <= set(detector.needs)
+
+
+@pytest.mark.parametrize(("before", "status"), [(6, Status.NO_DATA), (7, Status.CLEAR), (20, Status.CLEAR)])  # fmt: skip
+def test_a_recording_that_began_seconds_before_the_event_clears_nothing(
+    tmp_path: pathlib.Path, before: int, status: Status
+) -> None:
+    """A driver gives a queue five seconds: of six recorded ones, only a part was before the trouble."""
+    case = record(tmp_path, until={Need.PROFILES: 1}, begin=AT - before).case()
+    seen = {name: DETECTORS[name].look(case).status for name in ("core-saturation", "softirq", "stalls", "oom")}  # fmt: skip
+    assert seen == dict.fromkeys(seen, status)
+
+
+@pytest.mark.parametrize("name", ["stalls", "oom", "storage"])
+def test_a_kernel_log_that_cannot_be_read_clears_nothing(tmp_path: pathlib.Path, name: str) -> None:
+    home = record(tmp_path, until={})
+    rows = {"kernel-log": {"problem": "permission denied: /dev/kmsg", "denied": True}}
+    home.writer.facts("agent-problems", rings.at(5), rows)
+    answer = DETECTORS[name].look(home.case())
+    assert (answer.status, answer.missing) == (Status.NO_DATA, (Need.EVENTS,))
+    assert answer.why == "kernel-log: permission denied: /dev/kmsg"
+
+
+@pytest.mark.parametrize(("every", "status"), [(1, Status.CLEAR), (3, Status.CLEAR), (4, Status.NO_DATA), (60, Status.NO_DATA), (600, Status.NO_DATA)])  # fmt: skip
+def test_means_of_imported_minutes_clear_no_core(
+    tmp_path: pathlib.Path, every: int, status: Status
+) -> None:
+    """In a minute's mean of 20 %, a core may have been saturated for twelve seconds."""
+    home = casebook.Home(tmp_path, seconds=AT + 700)
+    columns, rows = QUIET[Need.CPU]
+    for second in range(0, AT + 700, every):
+        home.writer.numbers(Need.CPU, columns, rings.at(second), rows(second))
+    for need in (Need.CPU, Need.EVENTS):
+        home.event(event.IMPORTED, 0, until_us=rings.us(AT + 600), source="import", fields={"contains": need})  # fmt: skip
+    home.event()
+    case = home.case()
+    for name in ("core-saturation", "softirq", "culprit", "rt-hog"):
+        assert DETECTORS[name].look(case).status is status
+    assert DETECTORS["stalls"].look(case).status is Status.CLEAR  # the log reaches beyond the event
+    steal = {each.title: each for each in suspects.check_suspects(case)}["hypervisor steal"]
+    assert (steal.outcome == "cleared") is (status is Status.CLEAR)
 
 
 CENSUS, BIRTHS = QUIET[Need.MEMORY_CGROUPS][0], QUIET[Need.CGROUP_BIRTHS][0]

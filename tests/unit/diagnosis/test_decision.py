@@ -156,3 +156,35 @@ def test_nobody_is_blamed_for_an_effect() -> None:
     assert suspected.blamed.root.subject.process == "postgres"
     claimed = decision.decide(findings.RESET, findings.answers([*seen, culprit]))
     assert claimed.blamed is claimed.chain
+
+
+@pytest.mark.parametrize(
+    ("statuses", "merged"),
+    [
+        (("clear", "clear"), 0),
+        (("clear", "no-data"), 1),
+        (("clear", "failed"), 1),
+        (("no-data", "clear"), 0),
+        (("no-data", "failed"), 1),
+        (("clear", "no-data", "clear"), 1),
+        (("clear", "no-data", "found"), 2),
+        (("found", "no-data"), 0),
+    ],
+)
+def test_what_was_not_looked_at_around_one_of_several_events_is_not_clear(
+    statuses: tuple[str, ...], merged: int
+) -> None:
+    """Of an outcome and its incidents, each with its own window."""
+    answers = [
+        Answer("stalls", Status(status), (findings.starved(),) * (status == "found"), why=str(n))
+        for n, status in enumerate(statuses)
+    ]
+    assert decision.merge_answers([[answer] for answer in answers]) == (answers[merged],)
+
+
+def test_the_same_finding_around_two_events_is_one() -> None:
+    first, second = findings.starved(), findings.starved(queue=6)
+    answers = decision.merge_answers(
+        [[Answer("culprit", Status.FOUND, each)] for each in ((first,), (first, second))]
+    )
+    assert answers == (Answer("culprit", Status.FOUND, (first, second)),)

@@ -402,6 +402,12 @@ def test_a_stale_reading_clears_nobody(
         assert suspect.text.startswith("no data: ") == (outcome == "not-checked")
 
 
+def test_a_disk_is_not_cleared_where_the_kernel_log_cannot_be_read(tmp_path: pathlib.Path) -> None:
+    checked = Host(tmp_path, problems={"kernel-log": "permission denied"}).check()
+    assert checked[N.DISK].text == "no data: kernel-log: permission denied"
+    assert checked[N.MEMORY].outcome is SuspectOutcome.CLEARED
+
+
 def test_interrupts_are_not_cleared_where_the_recorder_did_not_run(tmp_path: pathlib.Path) -> None:
     """Only changes of facts are stored: that none is stored shows nothing then."""
     everything = dict.fromkeys(NIGHT, EVENT - 16)

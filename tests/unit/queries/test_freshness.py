@@ -32,13 +32,15 @@ def test_every_input_of_a_detector_has_a_limit() -> None:
 @pytest.mark.parametrize(
     ("seconds", "silence"),
     [
-        pytest.param([AT - 60], None, id="too long ago to be looked at"),
+        pytest.param([AT - 60], 13, id="too long ago to be looked at"),
         pytest.param([AT - 12, AT - 4], 8, id="a hole"),
-        pytest.param([AT - 4, AT - 2, AT + 3], 2, id="a reading after the event does not count"),
-        pytest.param([AT - 3], 3, id="the last one is old"),
-        pytest.param([AT], 0, id="at the event"),
+        pytest.param([AT - 13, AT - 8, AT - 4, AT + 3], 5, id="a reading after the event does not count"),
+        pytest.param([AT - 13, AT - 10, AT - 7, AT - 5, AT - 3], 3, id="at the limit"),
+        pytest.param([AT - 7, AT - 4, AT - 2], 3, id="the recording began seven seconds before"),
+        pytest.param([AT - 6, AT - 4, AT - 2], 4, id="the recording began six seconds before"),
+        pytest.param([AT], 10, id="only at the event"),
     ],
-)
+)  # fmt: skip
 def test_silence_is_the_longest_time_without_a_reading(
     tmp_path: pathlib.Path, seconds: list[int], silence: float | None
 ) -> None:
@@ -47,10 +49,11 @@ def test_silence_is_the_longest_time_without_a_reading(
         home.writer.numbers("cpu", casebook.CPU, rings.at(second), {"0": (0,) * 8})
     home.event()
     case = home.case()
-    assert freshness.silence_us(case, "cpu") == (None if silence is None else silence * 10**6)
-    assert bool(freshness.explain_silence(case, "cpu")) == (silence is None or silence > 3)
+    assert freshness.silence_us(case, "cpu") == silence * 10**6
+    assert bool(freshness.explain_silence(case, "cpu")) == (silence > 3)
     # Facts and events are stored as they change: any reading shows that the recorder ran.
-    assert freshness.silence_us(case, "units") == freshness.silence_us(case, "events") or silence is None  # fmt: skip
+    assert freshness.silence_us(case, "events") == silence * 10**6
+    assert bool(freshness.explain_silence(case, "units")) == (silence > 45 or seconds == [AT - 60])
 
 
 @pytest.mark.parametrize(("end", "is_fresh"), [(AT - 3, True), (AT - 4, False), (AT + 5, True)])
