@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from overnight import sources
 from overnight.model import times
+from overnight.model.event import LINES_LOST
 from overnight.model.finding import Need
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
@@ -72,6 +73,10 @@ def explain_silence(case: cases.Case, *signals: str) -> str:
         name = KERNEL_LOG if signal == Need.EVENTS else signal
         if not _is_number(signal) and name in case.problems:
             reasons.append(f"{name}: {case.problems[name].get('problem')}")
+            continue
+        lost = case.events(case.window, LINES_LOST) if signal == Need.EVENTS else ()
+        if lost:
+            reasons.append(f"{KERNEL_LOG}: {lost[0].text}")
             continue
         silence, limit = silence_us(case, signal), max_age_us(signal)
         if silence <= limit:

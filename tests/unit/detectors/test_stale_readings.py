@@ -111,6 +111,21 @@ def test_a_kernel_log_that_cannot_be_read_clears_nothing(tmp_path: pathlib.Path,
     assert answer.why == "kernel-log: permission denied: /dev/kmsg"
 
 
+@pytest.mark.parametrize(("before", "status"), [(5, Status.NO_DATA), (60, Status.CLEAR)])
+def test_lines_of_the_kernel_log_that_were_overwritten_clear_nothing(
+    tmp_path: pathlib.Path, before: int, status: Status
+) -> None:
+    home = record(tmp_path, until={})
+    text = "lines 7 to 90 of the kernel log were overwritten unread"
+    home.event(event.LINES_LOST, AT - before, text=text)
+    home.event()
+    case = home.case()
+    for name in ("stalls", "oom", "storage"):
+        answer = DETECTORS[name].look(case)
+        assert answer.status is status
+        assert (answer.why == f"kernel-log: {text}") is (status is Status.NO_DATA)
+
+
 @pytest.mark.parametrize(("every", "status"), [(1, Status.CLEAR), (3, Status.CLEAR), (4, Status.NO_DATA), (60, Status.NO_DATA), (600, Status.NO_DATA)])  # fmt: skip
 def test_means_of_imported_minutes_clear_no_core(
     tmp_path: pathlib.Path, every: int, status: Status
