@@ -153,6 +153,26 @@ def test_an_earlier_version_in_the_same_report_does_not_win(fleet: World) -> Non
     assert [e.count for e in fleet.plane.events().items] == [3]
 
 
+def test_an_event_is_replaced_by_a_later_version_alone(fleet: World) -> None:
+    """A later end, or a higher count; its severity may have risen."""
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    for end, count, severity in ((60, 5, "warning"), (60, 4, "info"), (59, 9, "info")):
+        later = event(1, until_us=START + end * S, count=count, severity=severity)
+        fleet.plane.report(who, report(100, events=(later,)))
+        stored = fleet.plane.event(event(1).id)
+        assert (stored.until_us, stored.count, stored.severity) == (START + 60 * S, 5, "warning")
+    for end, count in ((60, 6), (70, 1)):
+        later = event(1, until_us=START + end * S, count=count, severity="critical")
+        fleet.plane.report(who, report(100, events=(later,)))
+        stored = fleet.plane.event(event(1).id)
+        assert (stored.until_us, stored.count, stored.severity) == (
+            START + end * S,
+            count,
+            "critical",
+        )
+
+
 def test_a_server_killed_at_any_step_of_a_report_can_be_sent_it_again(
     url: str, tmp_path: pathlib.Path
 ) -> None:

@@ -325,6 +325,21 @@ def test_a_forgotten_host_leaves_no_windows(fleet: World) -> None:
     assert [p for p in fleet.folder.rglob("*") if p.is_file()] == [fleet.folder / blobs.MARKER]
 
 
+def test_an_unfinished_upload_of_a_stored_window_is_swept(
+    fleet: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who, data = fleet.enrol(), bundle()
+    offered(fleet, who, data)
+    upload(fleet.plane, who, data)
+    left = fleet.plane.context.blobs.partial(who.host_id, offer(data).sha256)
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_bytes(data[:9])
+    later = time.time() + 8 * 86_400
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert fleet.plane.sweep() == 1
+    assert fleet.plane.open_window(offer(data).sha256).exists()
+
+
 def test_files_of_crashes_are_swept(fleet: World, monkeypatch: pytest.MonkeyPatch) -> None:
     who, held, cut = fleet.enrol(), bundle(content="held"), bundle(content="cut")
     offered(fleet, who, held, cut)
