@@ -14,6 +14,7 @@ import rings
 
 from overnight.app import diagnose
 from overnight.detectors import culprit, own_load
+from overnight.diagnosis import recording
 from overnight.model import process_identity
 from overnight.model.actor import Actor
 from overnight.model.finding import Answer, Finding, Status, Subject
@@ -111,6 +112,11 @@ def test_the_victim_of_a_rehearsal_is_named_as_that(
     assert {*found} == {("cpu.culprit", LOAD), ("load.own", LOAD)}
     (own,) = own_load.DETECTORS[0].look(world.case).findings
     assert own.summary.startswith(f"{LOAD} is the victim of a rehearsal, and no other")
+    assert (
+        recording.read_recording(world.case).loads == ()
+    )  # a victim's noise is no gap in the evidence
+    load = World(tmp_path / "load", worker.pid, 1.0, 0.0)
+    assert [each.workload for each in recording.read_recording(load.case).loads] == ["cpu"]
 
 
 def make_answer(*subjects: Subject) -> Answer:
