@@ -318,8 +318,9 @@ def test_without_a_baseline_only_small_numbers_are_cleared(tmp_path: pathlib.Pat
 
 
 def test_a_clock_step_and_a_disk_error_are_not_cleared(tmp_path: pathlib.Path) -> None:
-    suspect = Host(tmp_path / "clock", step=2.0).check()[N.CLOCK]
-    assert (suspect.outcome, suspect.values["largest_clock_step_ms"]) == ("not-cleared", 2000)
+    for step in (2.0, -2.0):  # forward, and back
+        suspect = Host(tmp_path / f"clock {step}", step=step).check()[N.CLOCK]
+        assert (suspect.outcome, suspect.values["largest_clock_step_ms"]) == ("not-cleared", 2000)
     log = ((EVENT - 9, "storage.timeout"),)
     checked = Host(tmp_path / "disk", log=log, step=0.05).check()
     assert checked[N.CLOCK].text.startswith("largest step 50 ms (baseline 0 ms); synchronized")
