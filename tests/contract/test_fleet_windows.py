@@ -230,6 +230,8 @@ def test_the_oldest_windows_of_a_host_make_room(url: str, tmp_path: pathlib.Path
         fleet.plane.open_window(offer(data[0]).sha256)
     assert not (fleet.folder / offer(data[0]).sha256[:2] / offer(data[0]).sha256).exists()
     assert offered(fleet, who, data[0]) == ()  # not again and again
+    with pytest.raises(errors.NotAllowedError, match="is not wanted"):
+        fleet.plane.put_blob(who, offer(data[0]).sha256, 0, len(data[0]), data[0])
     assert fleet.plane.open_window(offer(theirs).sha256).exists()
     fleet.close()
 
