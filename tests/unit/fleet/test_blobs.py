@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import resource
 import signal
@@ -15,24 +16,25 @@ from overnight.model.control_plane import OffsetError
 SHA = "ab" * 32
 
 
-@pytest.fixture
-def largest_file() -> Iterator[None]:
-    """No file may have more than 10 bytes."""
-    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.SIG_IGN
-    handler = signal.signal(signal.SIGXFSZ, ignored)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+@contextlib.contextmanager
+def limited_files(size: int) -> Iterator[None]:
+    """Let no file grow beyond a size."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_of_a_piece_that_does_not_fit_on_the_disk_nothing_is_kept(
-    tmp_path: pathlib.Path, request: pytest.FixtureRequest
+    tmp_path: pathlib.Path,
 ) -> None:
     store = blobs.Blobs(tmp_path)
     assert store.append("h", SHA, 0, b"12345") == 5
-    request.getfixturevalue("largest_file")
-    with pytest.raises(OSError, match="File too large"):
+    with limited_files(10), pytest.raises(OSError, match="File too large"):
         store.append("h", SHA, 5, b"67890abcde")
     assert store.partial("h", SHA).read_bytes() == b"12345"
     assert store.append("h", SHA, 5, b"67890") == 10
