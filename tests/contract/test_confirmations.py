@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 
 import pytest
 from fleetworld import S, World
@@ -169,6 +170,39 @@ def test_what_was_declined_is_not_asked_again_for_a_while(fleet: World) -> None:
         call(fleet)
     fleet.clock.forward(confirmations.CONFIRMED_US // S + 1)
     assert call(fleet) is not None
+
+
+ABOUT = dataclasses.replace(EFFECT, about="pool ci")
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_refused"),
+    [
+        pytest.param({}, True, id="the object by another name"),
+        pytest.param({"by": Principal("t9", "claude", Role.ADMIN, assistant=True)}, True, id="another token of the name"),
+        pytest.param({"by": OTHER}, False, id="another assistant"),
+        pytest.param({"action": "pool.delete"}, False, id="another action"),
+        pytest.param({"effect": dataclasses.replace(EFFECT, about="pool lab")}, False, id="another object"),
+        pytest.param({"effect": EFFECT}, False, id="no object"),
+    ],
+)  # fmt: skip
+def test_what_was_declined_about_an_object_is_declined_by_any_name_of_it(
+    fleet: World, changed: dict[str, object], *, is_refused: bool
+) -> None:
+    call(fleet, effect=ABOUT)
+    fleet.plane.confirmations.decline(code(fleet), ANNA)
+    again: dict[str, object] = {"arguments": {"name": "CI"}, "effect": ABOUT, **changed}
+    if is_refused:
+        with pytest.raises(errors.NotAllowedError, match="declined"):
+            call(fleet, **again)  # type: ignore[arg-type]
+    else:
+        assert call(fleet, **again) is not None  # type: ignore[arg-type]
+
+
+def test_a_declined_call_without_an_object_declines_no_other_one(fleet: World) -> None:
+    call(fleet)
+    fleet.plane.confirmations.decline(code(fleet), ANNA)
+    assert call(fleet, arguments={"name": "lab"}) is not None
 
 
 def test_a_caller_cannot_flood_people(fleet: World) -> None:

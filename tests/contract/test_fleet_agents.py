@@ -8,11 +8,11 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
-from fleetworld import FAR, START, S, World, credential_of, event, report
+from fleetworld import FAR, START, S, World, bundle, credential_of, event, offer, report
 from killer import KilledError, Killer
 
 from overnight import errors
-from overnight.fleet import recent
+from overnight.fleet import blobs, recent
 from overnight.model.control_plane import AgentIdentity, Role, Token
 from overnight.model.uplink import TaskReport, TaskState
 
@@ -70,6 +70,7 @@ def test_a_revoked_token_is_refused_by_every_server_in_seconds(
     other = fleet.another()
     token = fleet.plane.tokens.create(Role.VIEWER, name="ann", expires_us=FAR)
     assert other.tokens.authenticate(token.text)
+    assert fleet.plane.tokens.authenticate(token.text)  # in the cache of both
     fleet.plane.tokens.revoke(token.id, by="admin", why="left")
     assert fleet.plane.tokens.authenticate(token.text) is None
     monkeypatch.setattr(other.tokens._known, "_clock", lambda: 1e12)
@@ -214,7 +215,26 @@ def test_a_forgotten_host_is_gone_with_its_data(fleet: World) -> None:
     assert fleet.plane.hosts().items == fleet.plane.events().items == ()
     with pytest.raises(Refused):
         fleet.plane.report(who, report())
+    assert fleet.plane.agents.authenticate(CREDENTIAL) is None
     assert fleet.enrol() != who
+
+
+def test_a_forgotten_host_leaves_no_unfinished_upload(fleet: World) -> None:
+    who, other = fleet.enrol(), fleet.enrol("db-8")
+    for each in (who, other):
+        data = bundle(each.host)
+        fleet.plane.report(each, report(windows=(offer(data),)))
+        fleet.plane.put_blob(each, offer(data).sha256, 0, len(data), data[:9])
+    fleet.plane.forget("db-7")
+    partial = fleet.folder / blobs.PARTIAL
+    assert [path.name for path in partial.iterdir()] == [other.host_id]
+
+
+def test_the_credential_of_a_forgotten_host_is_refused_at_once(fleet: World) -> None:
+    who = fleet.enrol()
+    assert fleet.plane.agents.authenticate(CREDENTIAL) == who  # now it is in the cache
+    fleet.plane.forget("db-7")
+    assert fleet.plane.agents.authenticate(CREDENTIAL) is None
 
 
 @pytest.mark.parametrize("same_host", [True, False])

@@ -93,6 +93,8 @@ def test_events_are_listed_newest_first_in_pages(filled: World) -> None:
         (EventFilter(("n%.",)), 0),
         (EventFilter(hosts=("db-0", "db-1")), 2),
         (EventFilter(severity="warning"), 3),
+        (EventFilter(severity="critical"), 3),
+        (EventFilter(severity="info"), 6),
         (EventFilter(begin_us=START + 150 * S), 3),
         (EventFilter(end_us=START + 102 * S), 1),
         (EventFilter(("\0",), ("\ud800",)), 0),

@@ -9,12 +9,24 @@ import pathlib
 import random
 
 import pytest
-from fleetworld import BOOT, OTHER_BOOT, START, S, World, event, report, rollup, spell
+from fleetworld import (
+    BOOT,
+    OTHER_BOOT,
+    START,
+    S,
+    World,
+    bundle,
+    event,
+    offer,
+    report,
+    rollup,
+    spell,
+)
 from killer import KilledError, Killer
 
 from overnight import errors
 from overnight.fleet import context, reports
-from overnight.fleet.sql import schema
+from overnight.fleet.sql import event_rows, schema
 from overnight.model import uplink
 from overnight.model.audit import Belonging, Finding, Risk
 from overnight.model.audit import Report as Audit
@@ -139,6 +151,26 @@ def test_an_earlier_version_in_the_same_report_does_not_win(fleet: World) -> Non
     versions = [event(1, until_us=START + n, count=n) for n in (2, 3, 1)]
     fleet.plane.report(who, report(events=tuple(versions)))
     assert [e.count for e in fleet.plane.events().items] == [3]
+
+
+def test_an_event_is_replaced_by_a_later_version_alone(fleet: World) -> None:
+    """A later end, or a higher count; its severity may have risen."""
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    for end, count, severity in ((60, 5, "warning"), (60, 4, "info"), (59, 9, "info")):
+        later = event(1, until_us=START + end * S, count=count, severity=severity)
+        fleet.plane.report(who, report(100, events=(later,)))
+        stored = fleet.plane.event(event(1).id)
+        assert (stored.until_us, stored.count, stored.severity) == (START + 60 * S, 5, "warning")
+    for end, count in ((60, 6), (70, 1)):
+        later = event(1, until_us=START + end * S, count=count, severity="critical")
+        fleet.plane.report(who, report(100, events=(later,)))
+        stored = fleet.plane.event(event(1).id)
+        assert (stored.until_us, stored.count, stored.severity) == (
+            START + end * S,
+            count,
+            "critical",
+        )
 
 
 def test_a_server_killed_at_any_step_of_a_report_can_be_sent_it_again(
@@ -283,6 +315,45 @@ def test_times_in_the_future_are_limited_and_noted(fleet: World) -> None:
     assert fleet.plane.rollups("db-7", WINDOW, 0) == ()
 
 
+def test_the_limits_of_times_are_exact() -> None:
+    now, day = START + 100 * S, 24 * HOUR * S
+    since, limit = now - 31 * day, now + event_rows.AHEAD_US
+
+    def rollups_at(*begins: int) -> tuple[uplink.Rollup, ...]:
+        return tuple(dataclasses.replace(rollup(), begin_us=begin) for begin in begins)
+
+    def spells_at(*times: tuple[int, int]) -> tuple[uplink.Observed, ...]:
+        return tuple(uplink.Observed(BOOT, begin, end, 0) for begin, end in times)
+
+    kept, note = reports.limit_times(
+        report(100, rollups=rollups_at(since - 1, since, limit - 1, limit), events=(
+            event(1, (limit - START) / S), event(2, (limit + S - START) / S),
+        ), spells=spells_at((since - 9, since - 1), (since - 9, since + 9), (limit - 9, limit), (limit - 9, limit + 9), (limit, limit + 9))),
+        now, 31,
+    )  # fmt: skip
+    assert [each.begin_us for each in kept.rollups] == [since, limit - 1]
+    assert [each.time_us for each in kept.events] == [limit, now]
+    assert [(each.begin_us, each.end_us) for each in kept.spells] == [
+        (since, since + 9), (limit - 9, limit), (limit - 9, limit),
+    ]  # fmt: skip
+    assert note == (
+        "the clock of the host is ahead: 1 event stored with the time of receipt, 1 rollup dropped, 2 spells cut;"
+        " older than 31 days: 1 rollup dropped, 2 spells cut"
+    )
+
+
+def test_a_report_that_was_delayed_does_not_make_the_boot_look_later(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    fleet.plane.report(who, report(100))
+    fleet.clock.forward(100)
+    fleet.plane.report(who, report(130))  # it was on its way for 70 s
+    assert fleet.plane.host("db-7").booted_us == START
+    fleet.clock.forward(10)
+    fleet.plane.report(who, report(205))
+    assert fleet.plane.host("db-7").booted_us == START
+
+
 def test_times_of_long_ago_are_cut_and_noted(fleet: World) -> None:
     who = fleet.enrol()
     days = -32 * 24 * HOUR  # the clock of the server is at 0
@@ -326,6 +397,12 @@ def test_interruptions_of_a_host_are_limited(url: str, tmp_path: pathlib.Path) -
     assert "2 spells dropped" in fleet.plane.host("db-7").note
     fleet.plane.report(who, report(602, spells=(spell(305, 320),)))  # goes on
     assert [end for _, end, _ in spells_of(fleet)] == [10, 110, 210, 320]
+    assert fleet.plane.host("db-7").note.count("dropped") == 1
+    # Also where there are more than the limit by now.
+    fewer = dataclasses.replace(fleet.plane.context, limits=context.Limits(spells=3))
+    fleet.plane.context = fewer
+    fleet.plane.report(who, report(603, spells=(spell(318, 330),)))
+    assert [end for _, end, _ in spells_of(fleet)] == [10, 110, 210, 330]
     fleet.close()
 
 
@@ -349,6 +426,17 @@ def test_offers_of_a_host_are_limited(url: str, tmp_path: pathlib.Path) -> None:
     assert len(fleet.plane.report(who, report(1, windows=tuple(many[:2]))).want) == 2
     assert len(fleet.plane.report(who, report(2, windows=tuple(many))).want) == 3
     assert len(fleet.plane.windows("db-7", event="x-1")) == 3
+    fleet.close()
+
+
+def test_windows_that_are_stored_do_not_count_as_offers(url: str, tmp_path: pathlib.Path) -> None:
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(offers=1))
+    who = fleet.enrol()
+    for n in range(3):
+        data = bundle(content=str(n))
+        sent = offer(data)
+        assert fleet.plane.report(who, report(n, windows=(sent,))).want == (sent.sha256,)
+        assert fleet.plane.put_blob(who, sent.sha256, 0, len(data), data).complete
     fleet.close()
 
 

@@ -158,6 +158,35 @@ def test_a_server_that_lost_its_lock_changes_nothing(fleet: World) -> None:
     assert len([*fleet.folder.glob("rollups/v1/db-7/*")]) == 1
 
 
+def test_a_server_that_lost_its_lock_to_one_that_died_deletes_nothing(fleet: World) -> None:
+    send(fleet, *SENT)
+
+    def die(step: str) -> None:
+        if step == "compact: file written":
+            raise KilledError
+
+    def overtaken(step: str) -> None:
+        if step == "compact: file written":
+            fleet.clock.forward(rollups.LOCK_US // S + 1)
+            with pytest.raises(KilledError):
+                compact(fleet.another(die))
+
+    assert not compact(fleet.another(overtaken))
+    assert (rows(fleet), read(fleet)) == (len(SENT), SENT)
+
+
+def test_a_slot_at_the_end_of_the_window_is_whole(fleet: World) -> None:
+    """Its peak is after the end: it is shown before the day is compacted as afterwards."""
+    slot = START // (600 * S) * 600 * S
+    sent = [dataclasses.replace(rollup(0, busy), begin_us=slot + at * S) for at, busy in ((0, 10), (300, 90))]  # fmt: skip
+    send(fleet, *sent)
+    window = Window(slot, slot + 200 * S)
+    before = fleet.plane.rollups("db-7", window, 1)
+    assert [each.max for each in before] == [(90, 90)]
+    compact(fleet.plane)
+    assert fleet.plane.rollups("db-7", window, 1) == before
+
+
 def test_what_arrives_during_a_compaction_stays(fleet: World) -> None:
     send(fleet, *SENT[:30])
 
@@ -189,6 +218,7 @@ def test_old_levels_and_days_are_removed(fleet: World) -> None:
         kept = [level for level, days in enumerate((2, 4, 6)) if day <= days]
         expected = [level if number in kept else () for number, level in enumerate(levels)]
         assert [read(fleet, level) for level in range(3)] == expected, day
+        assert fleet.plane.maintain() == 0  # it is done
         fleet.clock.forward(86_400)
     assert not [*fleet.folder.glob("rollups/v1/db-7/*")]
 

@@ -82,6 +82,26 @@ def test_a_task_that_is_not_taken_in_time_expires(fleet: World, *, by_report: bo
     assert fleet.plane.tasks.get(task.id).state is TaskState.EXPIRED
 
 
+def test_a_task_that_was_taken_does_not_expire_while_its_agent_has_the_lease(fleet: World) -> None:
+    who = fleet.enrol()
+    task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {}, expires_us=START + 60 * S)
+    assert given(fleet, who) == [task.id]
+    fleet.clock.forward(61)
+    fleet.plane.maintain()
+    assert fleet.plane.tasks.get(task.id).state is TaskState.LEASED
+
+
+def test_a_task_that_is_done_makes_room_for_another(url: str, tmp_path: pathlib.Path) -> None:
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(open_tasks=1))
+    who = fleet.enrol()
+    for _ in range(2):
+        task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+        with pytest.raises(errors.QuotaError):
+            fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+        fleet.plane.tasks.report(who, task.id, TaskReport(TaskState.DONE))
+    fleet.close()
+
+
 def test_a_task_that_was_done_after_all_is_done(fleet: World) -> None:
     who = fleet.enrol()
     task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {}, expires_us=START + 60 * S)

@@ -6,6 +6,7 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import pathlib
+import secrets
 import time
 from typing import BinaryIO
 
@@ -229,8 +230,68 @@ def test_the_oldest_windows_of_a_host_make_room(url: str, tmp_path: pathlib.Path
         fleet.plane.open_window(offer(data[0]).sha256)
     assert not (fleet.folder / offer(data[0]).sha256[:2] / offer(data[0]).sha256).exists()
     assert offered(fleet, who, data[0]) == ()  # not again and again
+    with pytest.raises(errors.NotAllowedError, match="is not wanted"):
+        fleet.plane.put_blob(who, offer(data[0]).sha256, 0, len(data[0]), data[0])
     assert fleet.plane.open_window(offer(theirs).sha256).exists()
     fleet.close()
+
+
+def test_windows_of_exactly_the_limit_are_kept_and_a_larger_one_is_not_wanted(
+    url: str, tmp_path: pathlib.Path
+) -> None:
+    data = [bundle(content=str(n)) for n in range(2)]
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(host_bytes=sum(map(len, data))))
+    who, large = fleet.enrol(), bundle(content=secrets.token_hex(3_000))
+    assert len(large) > sum(map(len, data))
+    assert {*offered(fleet, who, large, *data)} == {offer(one).sha256 for one in data}
+    for one in data:
+        upload(fleet.plane, who, one)
+    assert sum(row.is_held for row in fleet.plane.windows("db-7", event="e-1")) == 2
+    fleet.close()
+
+
+def test_a_file_that_is_not_a_bundle_frees_its_quota(url: str, tmp_path: pathlib.Path) -> None:
+    good, bad = bundle(), b"not a bundle" * 20
+    assert len(bad) < len(good)
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(host_bytes=len(good)))
+    who = fleet.enrol()
+    offered(fleet, who, bad, good)
+    with pytest.raises(errors.CannotError, match="refused"):
+        upload(fleet.plane, who, bad)
+    upload(fleet.plane, who, good)
+    assert fleet.plane.open_window(offer(good).sha256).read_bytes() == good
+    fleet.close()
+
+
+def test_neither_a_dropped_window_nor_one_of_a_revoked_agent_is_taken(fleet: World) -> None:
+    who, old, new = fleet.enrol(), bundle(content="old"), bundle(content="new")
+    offered(fleet, who, old, new)
+    upload(fleet.plane, who, old)
+    fleet.clock.forward(91 * 86_400)
+    fleet.plane._windows.trim()
+    offered(fleet, who, new)
+    with pytest.raises(errors.NotAllowedError, match="is not wanted"):
+        fleet.plane.put_blob(who, offer(old).sha256, 0, len(old), old)
+    fleet.plane.agents.revoke("db-7")
+    with pytest.raises(errors.UnauthenticatedError):
+        fleet.plane.put_blob(who, offer(new).sha256, 0, len(new), new)
+
+
+def test_an_upload_that_is_repeated_keeps_its_time(fleet: World) -> None:
+    """By that time the oldest windows make room."""
+    who, data = fleet.enrol(), bundle()
+    offered(fleet, who, data)
+
+    def late(step: str) -> None:
+        if step == "window: published":
+            fleet.clock.forward(60)
+            upload(fleet.plane, who, data)
+            received.append(fleet.plane.windows("db-7", event="e-1")[0].received_us)
+            fleet.clock.forward(60)
+
+    received: list[int | None] = []
+    upload(fleet.another(late), who, data)
+    assert received == [START + 60 * S] == [fleet.plane.windows("db-7", event="e-1")[0].received_us]
 
 
 def test_unfinished_uploads_are_limited(url: str, tmp_path: pathlib.Path) -> None:
@@ -282,6 +343,21 @@ def test_a_forgotten_host_leaves_no_windows(fleet: World) -> None:
     upload(fleet.plane, who, data)
     fleet.plane.forget("db-7")
     assert [p for p in fleet.folder.rglob("*") if p.is_file()] == [fleet.folder / blobs.MARKER]
+
+
+def test_an_unfinished_upload_of_a_stored_window_is_swept(
+    fleet: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who, data = fleet.enrol(), bundle()
+    offered(fleet, who, data)
+    upload(fleet.plane, who, data)
+    left = fleet.plane.context.blobs.partial(who.host_id, offer(data).sha256)
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_bytes(data[:9])
+    later = time.time() + 8 * 86_400
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert fleet.plane.sweep() == 1
+    assert fleet.plane.open_window(offer(data).sha256).exists()
 
 
 def test_files_of_crashes_are_swept(fleet: World, monkeypatch: pytest.MonkeyPatch) -> None:

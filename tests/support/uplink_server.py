@@ -206,7 +206,7 @@ class UplinkServer:
         stored.offers |= {offer.sha256: offer for offer in report.windows}
         if report.lost != uplink.Lost():
             stored.lost.append(report.lost)
-        want = [digest for digest in stored.offers if digest not in stored.complete]
+        want = [each.sha256 for each in report.windows if each.sha256 not in stored.complete]
         final = {task for task, state in stored.task_reports if state.state.is_final}
         tasks = tuple(task for task in self.tasks if task.id not in final)
         reply = uplink.Reply(self.interval, report.sent_us, tasks, tuple(want), tuple(self.send))

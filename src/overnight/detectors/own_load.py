@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _own_load, culprit
 from overnight.model.finding import Answer, Need, Status
+from overnight.model.load import VICTIM
 
 if TYPE_CHECKING:
+    from overnight.model.load import Load
     from overnight.queries import case as cases
 
 KIND = "load.own"
@@ -27,13 +29,19 @@ class OwnLoad(_base.Detector):
             dataclasses.replace(
                 blamed,
                 kind=KIND,
-                summary=f"{blamed.subject.process} is a worker of overnight's own load {own[blamed.subject.actor].workload},"
+                summary=f"{blamed.subject.process} is {_describe(own[blamed.subject.actor])},"
                 f" and no other process can have saturated core {blamed.subject.core}",
             )
             for blamed in case.once(culprit.find_culprits).culprits
             if blamed.subject.actor in own
         ]
         return self.answer(drafts, clear="no worker of a load of overnight saturated a core alone")
+
+
+def _describe(load: Load) -> str:
+    if load.workload == VICTIM:
+        return "the victim of a rehearsal"
+    return f"a worker of overnight's own load {load.workload}"
 
 
 def set_apart(case: cases.Case, answer: Answer) -> Answer:

@@ -210,19 +210,22 @@ def rank(chains: Iterable[Chain]) -> tuple[Chain, ...]:
     return tuple(sorted(chains, key=key))
 
 
-def find_other_incident(winner: Chain, others: Iterable[Chain]) -> Chain | None:
+def find_other_incident(winner: Chain, others: Sequence[Chain]) -> Chain | None:
     """Return a chain through another incident, by another program, that is linked to the outcome as well."""
 
     def places(chain: Chain) -> set[int | None]:
         return {step.subject.core for step in chain.steps[:-1]} - {None}
 
     root = winner.root.subject
+    # Also what the program did elsewhere, whose chain may begin with that: a core that it saturated, too.
+    own = (each for each in others if root.process and each.root.subject.actor == root.actor)
+    same = {step.id for each in own for step in each.steps}
     return next(
         (
             other
             for other in others
             if not places(winner) & places(other)
-            and (not root.process or other.root.subject.actor != root.actor)
+            and other.root.id not in same
             and other.links[-1].strength >= AS_WELL * winner.links[-1].strength
         ),
         None,

@@ -165,3 +165,17 @@ def test_the_database_uses_the_queue_and_a_write_ahead_log(tmp_path: pathlib.Pat
     with full.read() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
     full.close()
+
+
+def test_a_forked_child_waits_for_the_turn_of_its_parent(tmp_path: pathlib.Path) -> None:
+    """It has the parent's object, and must not take the parent's open file, whose locks it would share."""
+    queue = write_queue.WriteQueue(tmp_path / "q")
+    with queue.turn():
+        child = os.fork()
+        if child == 0:
+            try:
+                with queue.turn(0.2):
+                    os._exit(1)
+            except write_queue.TurnError:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0

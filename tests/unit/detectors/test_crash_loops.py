@@ -276,6 +276,8 @@ def _container_loop(
         pytest.param((5, 5, 84, 5), "", id="five births"),
         pytest.param((6, 6, 20, 6), "", id="six births in twenty seconds"),
         pytest.param((43, 0, 600, 0), "", id="it never acted"),
+        pytest.param((14, 11, 400, 100), "", id="eleven of fourteen, at a quarter of the time"),
+        pytest.param((14, 11, 400, 60), "ecs.service", id="eleven of fourteen, at a seventh"),
     ],
 )
 def test_a_unit_supervises_a_container_if_it_acts_at_its_births_more_than_by_chance(
@@ -291,6 +293,8 @@ def test_a_unit_supervises_a_container_if_it_acts_at_its_births_more_than_by_cha
         image="amazon/ecs:1",
     )
     assert (finding.confidence > 0.85) == bool(unit)
+    who = unit or "container ecs-agent (amazon/ecs:1)"
+    assert finding.summary.startswith(f"{who} is in a crash loop")
     texts = [each.text for each in finding.evidence]
     assert any(f"{counts[1]} of {counts[0]} births" in text for text in texts) == bool(unit)
 
@@ -303,6 +307,7 @@ def test_a_container_in_a_shared_slice_needs_no_more_births_than_a_unit(
     home = _container_loop(tmp_path, {"ecs.service": (43, 41, 600, 80)}, fact=fact, every=every)
     (finding,) = _run_detector(home, HIDDEN).findings
     assert (finding.subject.unit, finding.subject.cgroup) == ("ecs.service", "/system.slice")
+    assert finding.confidence > 0.85
 
 
 def test_two_units_that_act_at_all_births_are_both_named_and_neither_is_blamed(
@@ -327,6 +332,48 @@ def test_a_unit_that_only_watches_a_container_that_docker_restarts_is_not_blamed
     (finding,) = _run_detector(home, HIDDEN).findings
     assert finding.subject.unit == ""
     assert any("the runtime itself restarted" in each.text for each in finding.against)
+
+
+@pytest.mark.parametrize(
+    ("fact", "factor"),
+    [
+        (AGENT, 0.75),
+        ({"runtime": "docker", "cgroup": "/docker", "programs": "agent"}, 0.75),
+        ({"runtime": "docker", "cgroup": "/docker"}, 0.5),
+        ({}, 0.5),
+    ],
+)
+def test_what_is_not_known_of_a_container_lowers_the_confidence(
+    tmp_path: pathlib.Path, fact: dict[str, str | int], factor: float
+) -> None:
+    """Nobody acted at its births; in the last case nothing was recorded of it but the births."""
+    (finding,) = _run_detector(_container_loop(tmp_path, {}, fact=fact), HIDDEN).findings
+    assert finding.confidence == pytest.approx(0.9 * factor)
+    cgroup = str(fact.get("cgroup", ""))
+    assert (finding.subject.container, finding.subject.cgroup) == ("docker:ecs-agent", cgroup)
+
+
+def test_a_supervisor_of_another_container_with_a_longer_name_is_not_its_own(
+    tmp_path: pathlib.Path,
+) -> None:
+    keys = ("docker:ecs", "docker:ecs-2")
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("cgroup-births", 10, lambda s: dict.fromkeys(keys, (s // 14,) * 3 + (0,)))
+    home.signal("cgroup-supervisors", 10, lambda _: {f"{keys[1]} a.service": (43, 41, 600, 80)})
+    home.facts["cgroup-creators"] = dict.fromkeys(keys, AGENT)
+    found = {each.subject.container: each for each in _run_detector(home, HIDDEN).findings}
+    assert {key: each.subject.unit for key, each in found.items()} == {keys[0]: "", keys[1]: "a.service"}  # fmt: skip
+    assert not [each for each in found[keys[0]].evidence if each.source == "cgroup-supervisors"]
+
+
+def test_a_burst_of_births_does_not_count_as_the_rate_of_the_loop(tmp_path: pathlib.Path) -> None:
+    """A deploy started a thousand containers within ten seconds."""
+    home = _container_loop(tmp_path, {})
+    home.signal(
+        "cgroup-births", 10, lambda s: {"docker:ecs-agent": (s // 14 + 1000 * (s >= 3600),) * 3 + (0,)}
+    )  # fmt: skip
+    (finding,) = _run_detector(home, HIDDEN).findings
+    assert finding.magnitude["births_per_hour"] == pytest.approx(257, rel=0.05)
 
 
 def test_containers_that_live_long_are_not_a_loop_whoever_starts_them(

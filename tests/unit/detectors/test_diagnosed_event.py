@@ -26,6 +26,15 @@ PAUSED = (
 )
 
 
+def test_an_older_line_has_its_own_state_of_the_poll() -> None:
+    fields = {"missed_since_napi_us": 6_000_000, "missed_napi_scheduled": 0}
+    for scheduled in ({}, {"napi_scheduled": 1}):
+        assert read_waits(Event(1, "net.driver_reset", fields={**fields, **scheduled})) == (
+            0.0,
+            6.0,
+        )
+
+
 def find_event(opened: case.Case) -> Finding:
     answer = DETECTOR.look(opened)
     assert answer.status is Status.FOUND

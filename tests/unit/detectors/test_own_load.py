@@ -14,9 +14,12 @@ import rings
 
 from overnight.app import diagnose
 from overnight.detectors import culprit, own_load
+from overnight.diagnosis import recording
 from overnight.model import process_identity
 from overnight.model.actor import Actor
-from overnight.model.finding import Status
+from overnight.model.finding import Answer, Finding, Status, Subject
+from overnight.model.load import VICTIM
+from overnight.model.selection import Window
 from overnight.queries import processes
 from overnight.store import loads
 
@@ -43,14 +46,25 @@ def worker() -> Iterator[subprocess.Popen[bytes]]:
 class World:
     """A night in which a load and maybe another process ran on core 2; `pids` are what was sampled."""
 
-    def __init__(self, folder: pathlib.Path, load_pid: int, share: float, other: float) -> None:
-        self.home = casebook.Home(folder).cpu(saturated)
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        load_pid: int,
+        share: float,
+        other: float,
+        *,
+        baseline: bool = True,
+        workload: str = "cpu",
+        shares: casebook.Shares = saturated,
+    ) -> None:
+        self.home = casebook.Home(folder).cpu(shares, 0 if baseline else AT - 20)
         rows = casebook.busy(AT - 120, AT - 8, 2, "trainer", (captures.user("forward"),), hertz=5)
+        rows = rows if baseline else []
         for name, stack, part in ((LOAD, PYTHON, share), (OTHER, READ, other)):
             if part:
                 rows += casebook.busy(AT - 8, AT, 2, name, stack, hertz=round(100 * part))
-        self.home.stacks(rows).event(core=2)
-        store_load(folder, load_pid)
+        self.home.stacks(rows, begin=0 if baseline else AT - 20).event(core=2)
+        store_load(folder, load_pid, workload)
         self.case = self.home.case()
         self.start_us = process_identity.read_started_us(load_pid)
         self.sampled(load_pid)
@@ -72,14 +86,56 @@ class World:
         return [(f.kind, f.subject.process) for f in found], texts
 
 
-def store_load(folder: pathlib.Path, pid: int, ended: int = AT + 60) -> None:
-    writer = loads.LoadWriter(folder, "db-7", "cpu", (2,), rings.us(AT - 100), {}, [pid])
+def store_load(folder: pathlib.Path, pid: int, workload: str = "cpu", ended: int = AT + 60) -> None:
+    writer = loads.LoadWriter(folder, "db-7", workload, (2,), rings.us(AT - 100), {}, [pid])
     writer.verdict(rings.us(ended), {"status": "constant"}, ended=True)
     writer.close()
 
 
 def make_process(pid: int, started_us: int, name: str, samples: int = 100) -> processes.Process:
     return processes.Process(pid, started_us, 1, samples, name, "", "", "", "", "", "", "", ())
+
+
+def test_without_a_baseline_another_process_is_the_culprit_too(
+    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes]
+) -> None:
+    found, texts = World(tmp_path, worker.pid, 0.55, 0.45, baseline=False).ask()
+    assert {process for _, process in found} == {OTHER}
+    assert len(set(texts)) == 1
+
+
+def test_the_victim_of_a_rehearsal_is_named_as_that(
+    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes]
+) -> None:
+    world = World(tmp_path, worker.pid, 1.0, 0.0, workload=VICTIM)
+    found, _ = world.ask()
+    assert {*found} == {("cpu.culprit", LOAD), ("load.own", LOAD)}
+    (own,) = own_load.DETECTORS[0].look(world.case).findings
+    assert own.summary.startswith(f"{LOAD} is the victim of a rehearsal, and no other")
+    assert (
+        recording.read_recording(world.case).loads == ()
+    )  # a victim's noise is no gap in the evidence
+    load = World(tmp_path / "load", worker.pid, 1.0, 0.0)
+    assert [each.workload for each in recording.read_recording(load.case).loads] == ["cpu"]
+
+
+def make_answer(*subjects: Subject) -> Answer:
+    window = Window(rings.us(AT - 8), rings.us(AT))
+    found = (Finding(each.process, "reclaim", "mem.reclaim", each, window, 0.9, "", ()) for each in subjects)  # fmt: skip
+    return Answer("reclaim", Status.FOUND, tuple(found))
+
+
+def test_only_actors_of_the_load_are_left_out_and_only_beside_a_culprit(
+    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes]
+) -> None:
+    """Another unit may run a program of the same name; without a culprit everything is reported."""
+    load, other = Subject("db-7", process=LOAD), Subject("db-7", process=LOAD, unit="other.service")
+    world = World(tmp_path / "saturated", worker.pid, 0.55, 0.45)
+    left = own_load.set_apart(world.case, make_answer(load, other))
+    assert [each.subject for each in left.findings] == [other]
+    assert own_load.set_apart(world.case, make_answer(load)).status is Status.CLEAR
+    quiet = World(tmp_path / "quiet", worker.pid, 0.55, 0.45, shares=casebook.quiet)
+    assert own_load.set_apart(quiet.case, make_answer(load)) == make_answer(load)
 
 
 def test_another_process_is_the_culprit_and_the_load_is_context(
@@ -135,7 +191,7 @@ def test_without_samples_the_pid_names_a_load_that_still_ran(
 
     home.numbers("processes", casebook.PROCESSES, rows, range(AT - 400, AT + 30))
     home.event(core=2)
-    store_load(tmp_path, worker.pid, ended)
+    store_load(tmp_path, worker.pid, ended=ended)
     findings = culprit.DETECTORS[0].look(home.case()).findings
     assert sorted(each.subject.process for each in findings) == sorted(blamed)
     texts = " ".join(entry.text for each in findings for entry in each.evidence)

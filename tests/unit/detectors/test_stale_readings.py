@@ -188,6 +188,76 @@ def test_dying_cgroups_are_cleared_by_a_count_that_can_see_them(
         assert answer.why.startswith("40 memory cgroups were dying 58 s before the event, and 6,9")
 
 
+def test_the_count_at_the_event_itself_needs_no_removals(tmp_path: pathlib.Path) -> None:
+    home = churn(tmp_path, counted=AT - 58, removed=6995)
+    home.writer.numbers("memory-cgroups", CENSUS, rings.at(AT), {"": (60, 20, 40, 0, 0)})
+    assert ZOMBIES.look(home.case()).status is Status.CLEAR
+
+
+def test_removals_below_all_cgroups_count_together(tmp_path: pathlib.Path) -> None:
+    """Five hundred below each of two: none of them is enough alone."""
+    home = churn(tmp_path, counted=AT - 58, removed=500)
+    for second in range(AT - 120, SECONDS):
+        gone = 500 * max(0, min(second, AT) - AT + 58) // 58
+        rows = {f"/{name}.service": (gone, gone, gone, 0) for name in "ab"}
+        home.writer.numbers("cgroup-births", BIRTHS, rings.at(second + 0.5), rows)
+    assert ZOMBIES.look(home.case()).status is Status.NO_DATA
+
+
+@pytest.mark.parametrize(("minutes", "status"), [(119, Status.FOUND), (121, Status.NO_DATA)])
+def test_a_high_count_is_good_for_two_hours(
+    tmp_path: pathlib.Path, minutes: int, status: Status
+) -> None:
+    home = casebook.Home(tmp_path, seconds=SECONDS)
+    at = AT - 60 * minutes
+    home.writer.numbers("memory-cgroups", CENSUS, rings.at(at), {"": (30_000, 20, 30_000, 0, 0)})
+    home.cpu(first=AT - 30)
+    home.event()
+    assert ZOMBIES.look(home.case()).status is status
+
+
+def test_io_pressure_that_is_stale_clears_no_disk(tmp_path: pathlib.Path) -> None:
+    """The kernel log is fresh."""
+    for older, status in ((0, Status.CLEAR), (1, Status.NO_DATA)):
+        until = {Need.PRESSURE: AT - int(freshness.max_age_us(Need.PRESSURE) / 1e6) - older}
+        answer = DETECTORS["storage"].look(record(tmp_path / f"{older}", until=until).case())
+        assert (answer.status, answer.missing) == (status, (Need.PRESSURE,) * older)
+
+
+def test_policies_that_are_stale_clear_no_real_time_process(tmp_path: pathlib.Path) -> None:
+    """A core was saturated, which fresh readings of the cores show."""
+    for older, status in ((0, Status.CLEAR), (1, Status.NO_DATA)):
+        home = casebook.Home(tmp_path / f"{older}", seconds=SECONDS)
+        home.cpu(lambda second, core: (float(core == 2 and AT - 8 <= second < AT), 0.0, 0.0))
+        columns, rows = QUIET[Need.PROCESSES]
+        last = AT - int(freshness.max_age_us(Need.PROCESSES) / 1e6) - older
+        home.numbers(Need.PROCESSES, columns, rows, range(AT - 60, last + 1))
+        home.event()
+        answer = DETECTORS["rt-hog"].look(home.case())
+        assert (answer.status, answer.missing) == (status, (Need.PROCESSES,) * older)
+
+
+@pytest.mark.parametrize("with_stacks", [True, False])
+def test_stacks_show_the_seconds_that_the_readings_of_cores_miss(
+    tmp_path: pathlib.Path, *, with_stacks: bool
+) -> None:
+    """The readings end five seconds before the event; until then core 1 was saturated, and then core 2."""
+    home = casebook.Home(tmp_path, seconds=AT - 5)
+    home.cpu(lambda second, core: (float(core == 1 and second >= AT - 15), 0.0, 0.0))
+    home.seconds = SECONDS
+    if with_stacks:
+        work = (captures.user("main"),)
+        idle = [
+            captures.Sample(casebook.moment(AT - 60 + n / 10), captures.IDLE, core, "swapper", pid=0, tid=0)
+            for n in range(600)
+            for core in range(4)
+        ]  # fmt: skip
+        home.stacks(idle + casebook.busy(AT - 5, AT, 2, "app", work), begin=AT - 60, end=AT)
+    home.event()
+    answer = DETECTORS["core-saturation"].look(home.case())
+    assert [finding.subject.core for finding in answer.findings] == ([2] if with_stacks else [1])
+
+
 def test_directories_beyond_the_watches_may_hide_removals(tmp_path: pathlib.Path) -> None:
     case = churn(tmp_path, counted=AT - 58, removed=1, cgroup="(unwatched)").case()
     assert ZOMBIES.look(case).status is Status.NO_DATA

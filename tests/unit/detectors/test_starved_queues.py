@@ -8,6 +8,7 @@ import re
 import captures
 import casebook
 import pytest
+import rings
 
 from overnight.detectors import culprit
 from overnight.model.finding import Subject
@@ -65,6 +66,28 @@ def test_a_queue_is_not_starved_if_its_driver_did_not_wait(
     home.event(fields={**REPORTED, "interface": "eth0", **fields}, core=2)
     kinds = {finding.kind for finding in DETECTOR.look(home.case()).findings}
     assert "net.queue_starved" not in kinds
+
+
+def test_the_wait_of_the_driver_comes_before_that_of_a_watchdog_and_is_of_one_queue(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The same core serves a queue of another interface, whose timeouts rise; it has no number of its own."""
+    home = casebook.Home(tmp_path)
+    names = {"eth0 q3": ("eth0", 3), "eth1 q7": ("eth1", 7)}
+    facts = {key: {"interface": name, "queue": queue, "way": "", "core": 2} for key, (name, queue) in names.items()}  # fmt: skip
+    home.writer.facts("nic-queues", rings.at(1), facts)  # type: ignore[arg-type]
+    home.cpu(lambda second, core: (float(core == 2 and AT - 8 <= second < AT - 2), 0.0, 0.0))
+    rises = range(AT - 100, AT + 60, 10)
+    home.numbers("tx-timeouts", ("timeouts",), lambda s: {"eth1 q7": (200 * (s >= AT),)}, rises)
+    home.event(fields={**REPORTED, "interface": "eth0", "stuck_ms": 3000})
+    starved = {
+        finding.subject.interface: (finding.magnitude["seconds"], finding.window)
+        for finding in DETECTOR.look(home.case()).findings
+        if finding.kind == "net.queue_starved"
+    }
+    assert {name: seconds for name, (seconds, _) in starved.items()} == {"eth0": 5.001, "eth1": 6}
+    # The core was saturated until two seconds before the event: not longer.
+    assert {window.end_us for _, window in starved.values()} == {rings.us(AT - 2)}
 
 
 @pytest.mark.parametrize(

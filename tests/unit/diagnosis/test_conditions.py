@@ -237,3 +237,67 @@ def test_the_culprit_is_the_process_that_added_most_not_the_largest() -> None:
     around = conditions.Surroundings((worker, hog))
     judgement = conditions.judge(knowledge.Condition("same_culprit"), hog, effect, around)
     assert judgement.fit == 1
+
+
+def share(
+    effect: dict[str, str | int],
+    cause: dict[str, str | int] | None = None,
+    *,
+    victims: dict[int, float] | None = None,
+    culprits: dict[int, str] | None = None,
+    disks: tuple[str, str] = ("", ""),
+) -> conditions.Judgement:
+    """Judge what a failed job shares with a saturated core 39; the victim used so much of each core."""
+    ends = [
+        findings.make_finding("cpu.core_saturated", **{"core": 39, **(cause or {})}),  # type: ignore[arg-type]
+        findings.make_finding("job.failed", 5, 6, detector="event", **effect),  # type: ignore[arg-type]
+    ]
+    for n, (name, disk) in enumerate(zip(("device", "disk"), disks, strict=True)):
+        evidence = dataclasses.replace(ends[n].evidence[0], values={name: disk} if disk else {})
+        ends[n] = dataclasses.replace(ends[n], evidence=(evidence,))
+    around = conditions.Surroundings(
+        tuple(findings.culprit(name, core=core) for core, name in (culprits or {}).items()),
+        victims=tuple(
+            findings.make_finding("app.core", magnitude={"own_share": share}, core=core)
+            for core, share in (victims or {}).items()
+        ),
+    )
+    return judge("shared", *ends, around)
+
+
+@pytest.mark.parametrize(
+    ("effect", "more", "fit"),
+    [
+        pytest.param({}, {}, None, id="only the time"),
+        pytest.param({}, {"victims": {39: 0.5}}, 1.0, id="it ran there"),
+        pytest.param({}, {"victims": {39: 0.49}}, None, id="it also ran there"),
+        pytest.param({}, {"victims": {39: 0.02}}, None, id="it may have waited there"),
+        pytest.param({}, {"victims": {39: 0.019}}, 0.0, id="it only passed by"),
+        pytest.param({}, {"victims": {3: 0.9}}, None, id="it ran on another core, that of another incident"),
+        pytest.param({"core": 39}, {"victims": {39: 0.0}}, 1.0, id="the core that it names"),
+        pytest.param({"core": 39}, {}, 1.0, id="the same core"),
+        pytest.param({"core": 3}, {}, 0.0, id="another core"),
+        pytest.param({"core": 3}, {"cause": {"core": None}}, None, id="the core of the cause is not known"),
+        pytest.param({}, {"cause": {"core": None}, "culprits": {None: "app"}}, None, id="no core is known"),
+        pytest.param({"process": "app"}, {"culprits": {39: "app"}}, 1.0, id="it is the culprit"),
+        pytest.param({"process": "app"}, {"culprits": {3: "app"}}, None, id="the culprit of another core"),
+        pytest.param({"process": "app"}, {"cause": {"core": None}, "culprits": {None: "app"}}, None, id="a culprit of an unknown core"),
+        pytest.param({"process": "app"}, {"cause": {"process": "app"}}, 1.0, id="the same process"),
+        pytest.param({"process": "app"}, {"cause": {"process": "other"}}, None, id="another process"),
+        pytest.param({"unit": "a.service"}, {"cause": {"unit": "a.service"}}, 1.0, id="the same unit"),
+        pytest.param({"cgroup": "/a/b"}, {"cause": {"cgroup": "/a"}}, 1.0, id="a cgroup in the other"),
+        pytest.param({"cgroup": "/ab"}, {"cause": {"cgroup": "/a"}}, None, id="another cgroup"),
+        pytest.param({"interface": "eth0"}, {"cause": {"interface": "eth0"}}, 1.0, id="the same interface"),
+        pytest.param({"interface": "eth0"}, {"cause": {"interface": "eth1"}}, 0.0, id="another interface"),
+        pytest.param({}, {"disks": ("/dev/sda1", "sda")}, 1.0, id="a partition of the disk"),
+        pytest.param({}, {"disks": ("nvme0n1p2", "/dev/nvme0")}, 1.0, id="a namespace of the disk"),
+        pytest.param({}, {"disks": ("sda", "sdaa")}, None, id="another disk"),
+        pytest.param({}, {"disks": ("sda", "sdb")}, None, id="the next disk"),
+        pytest.param({}, {"disks": ("sda", "")}, None, id="one disk"),
+    ],
+)  # fmt: skip
+def test_what_an_outcome_shares_with_its_incident(
+    effect: dict[str, str | int], more: dict[str, object], fit: float | None
+) -> None:
+    judgement = share(effect, **more)  # type: ignore[arg-type]
+    assert judgement.fit == fit, judgement.text

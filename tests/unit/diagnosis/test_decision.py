@@ -8,8 +8,8 @@ import findings
 import pytest
 
 from overnight.diagnosis import calibration, completeness, decision
-from overnight.model.finding import Answer, Status
-from overnight.model.verdict import RuledOutReason
+from overnight.model.finding import Answer, Finding, Status
+from overnight.model.verdict import RuledOutReason, Verdict
 
 CLEAR, FOUND, NO_DATA, FAILED = Status.CLEAR, Status.FOUND, Status.NO_DATA, Status.FAILED
 
@@ -182,9 +182,74 @@ def test_what_was_not_looked_at_around_one_of_several_events_is_not_clear(
     assert decision.merge_answers([[answer] for answer in answers]) == (answers[merged],)
 
 
-def test_the_same_finding_around_two_events_is_one() -> None:
-    first, second = findings.starved(), findings.starved(queue=6)
-    answers = decision.merge_answers(
-        [[Answer("culprit", Status.FOUND, each)] for each in ((first,), (first, second))]
+def test_answers_about_two_events_are_one_of_each_detector() -> None:
+    """What both see is one finding; the main event's come first."""
+    first, second = findings.crash_loop("a.service"), findings.crash_loop("b.service")
+    later = findings.make_finding("unit.crash_loop", 20, 30, unit="a.service")  # over in between
+    again = dataclasses.replace(first, window=second.window, id="another window")
+    (merged,) = decision.merge_answers(
+        [
+            [Answer("loops", FOUND, (first,))],
+            [Answer("loops", FOUND, (again, second, later), why="more")],
+        ]
     )
-    assert answers == (Answer("culprit", Status.FOUND, (first, second)),)
+    assert merged == Answer("loops", FOUND, (first, second, later))
+
+
+@pytest.mark.parametrize("status", [CLEAR, NO_DATA])
+def test_what_only_one_event_shows_is_found(status: Status) -> None:
+    found, other = (
+        Answer("d", FOUND, (findings.crash_loop(),), why="a"),
+        Answer("d", status, why="b"),
+    )
+    for cases in ([[found], [other]], [[other], [found]]):
+        assert decision.merge_answers(cases) == (found,)
+    both = decision.merge_answers([[found, Answer("e", CLEAR)], [other, Answer("f", CLEAR)]])
+    assert [answer.detector for answer in both] == ["d", "e", "f"]
+
+
+JOB = dataclasses.replace(findings.RESET, kind="job.failed", id="job.failed-1", fields={}, core=-1)
+
+
+def fail(*detected: Finding, **subject: str | int) -> Verdict:
+    job = findings.make_finding("job.failed", 5, 6, 1.0, detector="event", **subject)
+    event = dataclasses.replace(JOB, time_us=job.window.begin_us)
+    return decision.decide(event, findings.answers([job, *detected]))
+
+
+def test_the_cause_of_an_outcome_is_less_certain_than_that_of_its_incident() -> None:
+    expected = decision.decide(findings.RESET, findings.answers(findings.reference()))
+    verdict = fail(*findings.reference())
+    assert expected.chain is not None
+    assert verdict.chain is not None
+    kinds = [step.kind for step in verdict.chain.steps]
+    assert kinds == [*(step.kind for step in expected.chain.steps), "job.failed"]
+    link = verdict.chain.links[-1]
+    assert link.strength < verdict.chain.links[0].strength
+    probability = calibration.known().probability(verdict.score)
+    assert verdict.confidence == pytest.approx(probability * link.strength)
+    assert "loses packets" in verdict.narrative.link
+    assert not expected.narrative.link
+
+
+def test_of_two_incidents_that_are_linked_as_well_each_is_half_as_likely() -> None:
+    def incident(core: int, process: str) -> list[Finding]:
+        return [
+            findings.make_finding("app.core", magnitude={"own_share": 0.5}, core=core),
+            findings.saturated(core=core),
+            findings.culprit(process, core=core),
+        ]
+
+    one = fail(*incident(1, "a"))
+    two = fail(*incident(1, "a"), *incident(2, "b"))
+    same = fail(*incident(1, "a"), *incident(2, "a"))
+    assert one.confidence == same.confidence > 0
+    assert two.blamed is not None
+    probability = calibration.known().probability(two.score) * two.blamed.links[-1].strength
+    assert two.confidence == pytest.approx(probability * decision.EITHER)
+    assert "Another incident is linked as well" in two.narrative.link
+    assert "Another incident" not in one.narrative.link + same.narrative.link
+    # The second one only coincides in time: where the application ran is not known, or not on its core.
+    assert "Another incident" not in fail(*incident(1, "a"), *incident(2, "b")[1:]).narrative.link
+    apart = dataclasses.replace(incident(2, "b")[0], magnitude={"own_share": 0.0})
+    assert fail(*incident(1, "a"), apart, *incident(2, "b")[1:]).confidence == one.confidence

@@ -210,3 +210,45 @@ def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
         f"at most {max(rule.weight for rule in knowledge.known().fleet):g} of what is left" in text
     )
     assert "does not change" not in text
+
+
+def test_an_outcome_is_every_kind_that_is_not_built_in() -> None:
+    for pattern, kind, fits in (
+        ("outcome", "job.failed", True),
+        ("outcome", "invoice.late", True),
+        ("outcome", "net.driver_reset", False),
+        ("job.*", "job.failed", True),
+        ("net.*", "job.failed", False),
+        ("net.*", "net.driver_reset", True),
+    ):
+        assert knowledge.covers(pattern, kind) is fits, (pattern, kind)
+
+
+def test_events_blame_nobody_and_outcomes_are_closest_to_what_users_felt() -> None:
+    known = knowledge.known()
+    assert known.is_effect("net.link_down")
+    assert not known.is_effect("cpu.culprit")
+    assert known.damage("invoice.late") == known.damage("job.failed") > known.damage("net.driver_reset") > 0  # fmt: skip
+
+
+def test_only_a_fix_of_units_treats_a_unit_as_one_that_contains_others() -> None:
+    steps = 'steps = [{ what = "x", command = "x", expect = "x" }]'
+    text = f"""
+[[kind]]
+kind = "a"
+name = "a"
+explains = 0.9
+[[fix]]
+root = "a"
+title = "x"
+for_units = ["docker*"]
+runtime = "docker"
+{steps}
+[[fix]]
+root = "a"
+title = "x"
+for_units = ["kubelet*"]
+{steps}
+"""
+    known = knowledge.parse_knowledge(text)
+    assert [known.contains_others("a", unit) for unit in ("docker.service", "kubelet.service")] == [False, True]  # fmt: skip

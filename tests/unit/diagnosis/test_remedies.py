@@ -218,3 +218,39 @@ def test_an_unsafe_name_of_a_container_is_left_out_of_commands(name: str, runtim
         assert name not in step.command
         assert "reboot)" not in step.command
         assert "\x1b" not in step.command + step.what + step.expect
+
+
+@pytest.mark.parametrize(
+    ("container", "unit", "expected"),
+    [
+        ("docker:ecs", "", {"culprit": "container ecs", "container": "ecs"}),
+        ("docker:ecs", "ecs.service", {"culprit": "ecs.service", "container": "ecs"}),
+        ("docker:image=a/b:1", "", {"culprit": "a container of image a/b:1"}),
+        ("docker:?", "", {}),
+        ("", "ecs.service", {"culprit": "ecs.service"}),
+    ],
+)
+def test_the_culprit_is_its_unit_else_its_container_else_its_image(
+    container: str, unit: str, expected: dict[str, str]
+) -> None:
+    loop = findings.make_finding("unit.hidden_crash_loop", container=container, unit=unit)
+    names = remedies.values(loop)
+    assert {name: names[name] for name in ("culprit", "container") if name in names} == expected
+
+
+def test_names_with_a_slash_are_safe_where_they_have_one() -> None:
+    for name, is_safe in (
+        ("image", True),
+        ("process", True),
+        ("unit", False),
+        ("container", False),
+    ):
+        assert remedies.is_safe(name, "a/b:1") is is_safe, name
+
+
+def test_the_image_in_a_command_is_that_of_the_root() -> None:
+    verdict = container_loop("docker:?", image="")
+    steps = [dataclasses.replace(step, subject=dataclasses.replace(step.subject, image="kubelet-image", container="docker:kubelet")) if n else step for n, step in enumerate(verdict.chain.steps)]  # fmt: skip
+    chain = dataclasses.replace(verdict.chain, steps=tuple(steps))
+    commands = " ".join(step.command for step in remedies.fix(chain, knowledge.known()))
+    assert "kubelet" not in commands

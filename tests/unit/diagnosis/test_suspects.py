@@ -227,7 +227,7 @@ NEAR_MISSES: tuple[dict[str, Fault], ...] = (
         "cpu-throttling": lambda s: {POD: (10 * s, ramp(s, 0, 0.5))},
         "disks": lambda s: {"vda": (40 * s, ramp(s, 30, 700), 9 * s, 9 * s, ramp(s, 60, 5000))},
         "frequency": lambda s: {"1": (800 if s > 190 else 3000, 7, 7, -1)},  # it is not busy
-        "interfaces": lambda s: {"eth0": (4 if s > EVENT else 2, ramp(s, 0, 0.3), 0)},
+        "interfaces": lambda s: {"eth0": (4 if s > EVENT else 2, ramp(s, 0, 0.3), 90 * (s > EVENT))},
         "ethtool": lambda s: {"eth0 bw_in_allowance_exceeded": (ramp(s, 0, 3),)},
         "recorder": lambda s: {"77 perf": (ramp(s, 1, 1.5), 0)},
     },
@@ -318,8 +318,9 @@ def test_without_a_baseline_only_small_numbers_are_cleared(tmp_path: pathlib.Pat
 
 
 def test_a_clock_step_and_a_disk_error_are_not_cleared(tmp_path: pathlib.Path) -> None:
-    suspect = Host(tmp_path / "clock", step=2.0).check()[N.CLOCK]
-    assert (suspect.outcome, suspect.values["largest_clock_step_ms"]) == ("not-cleared", 2000)
+    for step in (2.0, -2.0):  # forward, and back
+        suspect = Host(tmp_path / f"clock {step}", step=step).check()[N.CLOCK]
+        assert (suspect.outcome, suspect.values["largest_clock_step_ms"]) == ("not-cleared", 2000)
     log = ((EVENT - 9, "storage.timeout"),)
     checked = Host(tmp_path / "disk", log=log, step=0.05).check()
     assert checked[N.CLOCK].text.startswith("largest step 50 ms (baseline 0 ms); synchronized")
@@ -366,8 +367,60 @@ def test_an_event_without_a_core_uses_the_saturated_one(tmp_path: pathlib.Path) 
     saturated = Finding("x", "core-saturation", "cpu.core_saturated", Subject(core=3), window, 0.9, "", ())  # fmt: skip
     steal = {each.name: each for each in suspects.check_suspects(case, [saturated])}[N.STEAL]
     assert "of core 3" in steal.text
+
+    # Of several, that of the most confident finding; other detectors name no core, the event's own does first.
+    def named(core: int, confidence: float, detector: str = "core-saturation") -> Finding:
+        subject = Subject(core=core)
+        return dataclasses.replace(
+            saturated, subject=subject, confidence=confidence, detector=detector
+        )
+
+    found = [named(2, 0.5), named(3, 0.8), named(0, 0.7), named(1, 0.99, "culprit")]
+    for more, core in (([], 3), ([named(1, 0.1, "event")], 1)):
+        checked = {each.name: each for each in suspects.check_suspects(case, [*found, *more])}
+        assert f"of core {core}" in checked[N.STEAL].text
     # Without one, the core with most of it is reported.
     assert "of core 0" in {e.name: e for e in suspects.check_suspects(case)}[N.STEAL].text
+
+
+@pytest.mark.parametrize(
+    ("counter", "words"),
+    [
+        ("bw_in_allowance_exceeded", "packets beyond allowances"),
+        ("missing_tx_cmpl", "the driver does not count exceeded allowances"),
+    ],
+)
+def test_allowances_count_only_where_the_driver_counts_them(
+    tmp_path: pathlib.Path, counter: str, words: str
+) -> None:
+    text = Host(tmp_path, {"ethtool": lambda _: {f"eth0 {counter}": (7,)}}).check()[N.NETWORK].text
+    every = ("packets beyond allowances", "the driver does not count exceeded allowances")
+    assert [each for each in every if each in text] == [words]
+
+
+def test_page_faults_that_are_stale_clear_no_allocator(tmp_path: pathlib.Path) -> None:
+    for age, outcome in ((2, "cleared"), (4, "not-checked")):
+        host = Host(tmp_path / str(age), until={"vmstat": EVENT - age})
+        assert host.check()[N.ALLOCATOR].outcome == outcome
+
+
+@pytest.mark.parametrize(("end", "outcome"), [(EVENT, "cleared"), (EVENT - 12, "not-checked")])
+def test_stacks_that_end_before_the_event_clear_nobody(
+    tmp_path: pathlib.Path, end: int, outcome: str
+) -> None:
+    event = Host(tmp_path).case().event
+    quiet = (captures.user("main"), captures.kernel("vfs_read"))
+    samples = [
+        captures.Sample(rings.us(second) * 1000 + n * 10_000_000, stack, core, name, pid=n, tid=n)
+        for second in range(end)
+        for core, name, stack, n in ((0, "app", quiet, 1), (1, "swapper", captures.IDLE, 0))
+    ]
+    recording = captures.build(
+        samples, host=rings.HOST, begin=rings.us(0) * 1000, end=rings.us(end) * 1000, cores=(0, 1)
+    )
+    captures.store(tmp_path, recording)
+    checked = suspects.check_suspects(cases.Case(tmp_path, event))
+    assert {each.name: each for each in checked}[N.HUGE_PAGES].outcome == outcome
 
 
 # Of each suspect, the signals that clear it, and the age at which their readings no longer do.

@@ -24,6 +24,23 @@ def intervals(draw: st.DrawFn) -> Rollup:
 several = st.lists(intervals(), min_size=1, max_size=12, unique_by=lambda rollup: rollup.begin_us)
 
 
+def test_a_slot_lasts_as_long_as_was_observed_of_it_and_never_longer() -> None:
+    """Intervals of two boots may overlap; a core may have come late."""
+    twice = [Rollup(15 * n * S, 30, (0,), (5,), (9,), (1,), (0,)) for n in range(39)]
+    late = Rollup(570 * S, 30, (0, 1), (5, 5), (9, 9), (1, 1), (0, 0))
+    merged = levels.merge(levels.empty(), levels.from_rollups([*twice[:38], late]))
+    slots = levels.take(merged, merged["level"] == 1)
+    assert dict(zip(slots["core"].tolist(), slots["seconds"].tolist(), strict=True)) == {
+        0: 600,
+        1: 30,
+    }
+    (slot,) = levels.to_rollups(slots)
+    assert (slot.seconds, slot.cores) == (600, (0, 1))
+    first = levels.take(slots, np.array([1, 0]))
+    first["core"] = np.array([0, 1], first["core"].dtype)  # now the first core is the late one
+    assert levels.to_rollups(first)[0].seconds == 600
+
+
 @given(several)
 def test_columns_are_the_rollups(sent: list[Rollup]) -> None:
     columns = levels.from_rollups(sent)

@@ -95,15 +95,14 @@ class Windows:
         """Read the folder, if it changed."""
         with contextlib.suppress(OSError):
             changed = self._folder.stat().st_mtime_ns
-            if changed == self._changed:
-                return
-            names = sorted(os.listdir(self._folder))  # noqa: PTH208 - each second
-            self._names = {name.rpartition(".")[0] for name in names}
-            stems = [name.removesuffix(OFFER) for name in names if name.endswith(OFFER)]
-            offers = [(stem, _read(self._folder / (stem + OFFER))) for stem in stems]
-            self._offers = {offer["sha256"]: offer for _, offer in offers if offer}
-            self._stems = {offer["sha256"]: stem for stem, offer in offers if offer}
-            self._changed = changed
+            if changed != self._changed:
+                names = sorted(os.listdir(self._folder))  # noqa: PTH208 - each second
+                self._names = {name.rpartition(".")[0] for name in names}
+                stems = [name.removesuffix(OFFER) for name in names if name.endswith(OFFER)]
+                offers = [(stem, _read(self._folder / (stem + OFFER))) for stem in stems]
+                self._offers = {offer["sha256"]: offer for _, offer in offers if offer}
+                self._stems = {offer["sha256"]: stem for stem, offer in offers if offer}
+                self._changed = changed
         self.wanted &= self._offers.keys()
 
     def choose_offers(self, now: float) -> list[Offer]:

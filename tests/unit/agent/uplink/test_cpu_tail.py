@@ -7,7 +7,7 @@ import uplinks
 
 from overnight.agent.uplink import cpu_tail
 from overnight.model import cpu
-from overnight.store.ring import reader
+from overnight.store.ring import reader, records
 
 
 def follow(tail: cpu_tail.CpuTail) -> dict[int, list[int]]:
@@ -46,6 +46,7 @@ def test_a_place_is_where_another_process_continues(tmp_path: pathlib.Path) -> N
     ring = uplinks.LiveRing(tmp_path)
     ring.seconds(30)
     readings = list(cpu_tail.CpuTail(ring.folder).poll())
+    assert {reading.boot for reading in readings} == {uplinks.BOOT[:8]}  # as in the ring's blocks
     again = cpu_tail.CpuTail(ring.folder, readings[17].place)
     assert list(again.poll()) == readings[17:]
     ring.seconds(5)
@@ -72,6 +73,21 @@ def test_a_clock_that_is_set_back_begins_another_file(tmp_path: pathlib.Path) ->
     assert len({reading.place[0] for reading in found}) == 1
 
 
+def test_files_are_read_in_the_order_in_which_they_were_written(tmp_path: pathlib.Path) -> None:
+    """The name of the later file is the earlier time: the clock was set back between them."""
+    ring = uplinks.LiveRing(tmp_path)
+    ring.seconds(5)
+    ring.wall_ns -= 3600 * 10**9
+    ring.seconds(5)
+    files = sorted(ring.folder.glob("*.open"), reverse=True)
+    assert len(files) == 2
+    for n, path in enumerate(files):
+        os.utime(path, (1000 + n, 1000 + n))
+    monotonic = [reading.mono_us for reading in cpu_tail.CpuTail(ring.folder).poll()]
+    assert monotonic == sorted(monotonic)
+    assert len(monotonic) == 10
+
+
 def test_a_record_that_is_being_written_is_read_later(tmp_path: pathlib.Path) -> None:
     ring = uplinks.LiveRing(tmp_path)
     ring.seconds(4)
@@ -80,6 +96,12 @@ def test_a_record_that_is_being_written_is_read_later(tmp_path: pathlib.Path) ->
     os.truncate(path, len(data) - 5)  # within the last record, of another signal
     tail = cpu_tail.CpuTail(ring.folder)
     assert len(list(tail.poll())) == 4
+    last = list(cpu_tail.CpuTail(ring.folder).poll())[-1].place[1]
+    _, length, _ = records.RECORD.unpack_from(data, last)
+    end = last + records.RECORD.size + length
+    for size, count in ((end - 1, 3), (end, 4)):  # read as soon as it is complete
+        path.write_bytes(data[:size])
+        assert len(list(cpu_tail.CpuTail(ring.folder).poll())) == count
     for end in range(len(data) - 200, len(data), 7):
         path.write_bytes(data[:end])
         assert len(list(cpu_tail.CpuTail(ring.folder).poll())) in (2, 3, 4)

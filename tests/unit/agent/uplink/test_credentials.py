@@ -122,6 +122,7 @@ def test_a_token_that_is_refused_leaves_the_credential(tmp_path: pathlib.Path, m
         again = make(server)
         assert again.enrolled
         assert read(tmp_path)["credential"] == first
+        own.rotate()  # with the credential that the server knows
 
 
 def test_a_damaged_file_is_named(tmp_path: pathlib.Path) -> None:

@@ -77,6 +77,51 @@ def test_added_and_removed_events_are_noticed(tmp_path: pathlib.Path) -> None:
     assert ids(tail) == []
 
 
+def write_events(path: pathlib.Path, *names: str, text: str = "") -> None:
+    lines = (json.dumps(Event(1, "test.event", text, id=name).as_json()) + "\n" for name in names)
+    path.write_text("".join(lines))
+
+
+def test_a_batch_is_limited_over_all_files(tmp_path: pathlib.Path) -> None:
+    """A limit of lines: three of one event in the first file leave one of the second file."""
+    write_events(tmp_path / "events-202610.jsonl", "a-1", "a-1", "a-1")
+    write_events(tmp_path / "events-202611.jsonl", "b-1", "b-2", "b-3")
+    write_events(tmp_path / "other-202612.jsonl", "c-1")  # not of the recorder
+    tail = event_tail.EventTail(tmp_path, {})
+    assert [ids(tail, 4) for _ in range(3)] == [["a-1", "b-1"], ["b-2", "b-3"], []]
+
+
+def test_a_batch_has_a_size_over_all_files(tmp_path: pathlib.Path) -> None:
+    text = "x" * 30_000
+    names = [f"{month}-{n}" for month in (10, 11) for n in range(3)]
+    write_events(tmp_path / "events-202610.jsonl", *names[:3], text=text)
+    write_events(tmp_path / "events-202611.jsonl", *names[3:], text=text)
+    tail = event_tail.EventTail(tmp_path, {})
+    batches = [ids(tail) for _ in range(4)]
+    assert [name for batch in batches for name in batch] == names
+    assert max(map(len, batches)) * len(text) <= event_tail.MAX_BYTES
+
+
+def test_a_file_that_was_cut_off_in_place_is_read_from_its_start(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "events-202611.jsonl"
+    write_events(path, "a-1", "a-2")
+    tail = event_tail.EventTail(tmp_path, {})
+    assert ids(tail) == ["a-1", "a-2"]
+    write_events(path, "b-1")  # the same inode, shorter
+    assert tail.has_new()
+    assert ids(tail) == ["b-1"]
+
+
+def test_places_of_files_that_are_gone_are_forgotten(tmp_path: pathlib.Path) -> None:
+    for month in (10, 11):
+        write_events(tmp_path / f"events-2026{month}.jsonl", f"a-{month}")
+    tail = event_tail.EventTail(tmp_path, {})
+    assert ids(tail) == ["a-10", "a-11"]
+    (tmp_path / "events-202610.jsonl").unlink()  # it is older than what the ring keeps
+    assert ids(tail) == []
+    assert tail.places.keys() == {"events-202611.jsonl"}
+
+
 @pytest.mark.parametrize("added", [0, 1, 5])
 def test_a_file_with_a_new_inode_is_read_from_its_start(tmp_path: pathlib.Path, added: int) -> None:
     """Removing an event writes the file anew; with later events it may be as long as before, or longer."""

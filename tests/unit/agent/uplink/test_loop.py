@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
+import os
 import pathlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+import uplink_server
 import uplinks
 
-from overnight.agent.uplink import loop, rollup_spool
+from overnight.agent.uplink import backoff, loop, rollup_spool
+from overnight.model import uplink
 from overnight.store.ring import layout
 
 # Half a window after a whole half minute: the window at the end of a block continues in the next block.
@@ -57,3 +63,219 @@ def test_a_kill_behind_a_spooled_window_counts_no_second_twice(
     assert steps_us == [0] * len(steps_us)
     assert spells[0]["begin_us"] == (BEGIN_S + 1) * 10**6
     assert spells[-1]["end_us"] == ring.wall_ns // 1000
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[uplink_server.UplinkServer]:
+    """A server near by; what takes seconds elsewhere takes a moment here."""
+    monkeypatch.setattr(loop, "COALESCE_SECONDS", 0.0)
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.05)
+    with uplink_server.running() as running:
+        yield running
+
+
+@pytest.fixture
+def ring(tmp_path: pathlib.Path) -> uplinks.LiveRing:
+    ring = uplinks.LiveRing(tmp_path, BEGIN_S)
+    ring.seconds(1)
+    return ring
+
+
+def follow(
+    ring: uplinks.LiveRing,
+    server: uplink_server.UplinkServer,
+    done: Callable[[], object],
+    seconds: float = 20.0,
+    **options: Any,
+) -> list[str]:
+    """Run the uplink until something is done; return its log."""
+    log: list[str] = []
+    until = time.monotonic() + seconds
+
+    def wait(pause: float) -> bool:
+        time.sleep(min(pause, 0.01))
+        return bool(done()) or time.monotonic() > until
+
+    given = loop.Options(
+        str(ring.home), str(ring.folder), uplinks.HOST, uplinks.BOOT, server.url,
+        **{"token": uplink_server.TOKEN, **options},
+    )  # fmt: skip
+    loop.Uplink(given, log.append).run(wait)
+    return log
+
+
+def count(server: uplink_server.UplinkServer, route: str) -> int:
+    return sum(f"/agents/{route}" in request for request in server.requests)
+
+
+def spool(ring: uplinks.LiveRing, rollups: int) -> None:
+    """Leave rollups of another process, which begin at 0, 1, 2 …."""
+    (ring.home / "uplink").mkdir(exist_ok=True)
+    own = rollup_spool.RollupSpool(ring.home / "uplink", 1 << 30)
+    row = {
+        "seconds": 30,
+        **{key: [0] for key in ("cores", "mean", "max", "kernel_max", "worst_ms")},
+    }
+    for n in range(rollups):
+        seen = {"boot": "ab", "begin_us": 2 * n, "end_us": 2 * n + 1, "uptime_us": n}
+        own.add(json.dumps({"spells": [seen], "rollup": {"begin_us": n, **row}}).encode())
+
+
+def offer(ring: uplinks.LiveRing, size: int) -> str:
+    """Leave a bundle of another process; return its digest."""
+    folder, data = ring.home / "uplink/windows", os.urandom(size)
+    folder.mkdir(parents=True)
+    digest = hashlib.sha256(data).hexdigest()
+    (folder / "e-1.overnight").write_bytes(data)
+    named = {"event": "e-1", "sha256": digest, "bytes": size, "begin_us": 1, "end_us": 2}
+    (folder / "e-1.json").write_text(json.dumps(named))
+    return digest
+
+
+def test_a_bundle_is_offered_once_and_wanted_until_it_is_uploaded(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    """Reports without an offer come before the last piece; they do not take back what was asked for."""
+    digest = offer(ring, 200_000)
+
+    def refuse(path: str) -> str | int:
+        return 503 if "/blobs/" in path and len(server.stored.reports) < 3 else ""
+
+    server.fault = refuse
+    follow(ring, server, lambda: server.stored.complete)
+    assert server.stored.complete == {digest}
+    assert [len(report.windows) for report in server.stored.reports].count(1) == 1
+    assert count(server, "report") < 20
+
+
+def test_nothing_is_uploaded_while_the_server_wants_no_reports(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    offer(ring, 1_000_000)
+    server.retry_after = "60"
+    uploads: list[int] = []
+
+    def refuse(path: str) -> str | int:
+        if not path.endswith("report") or not server.stored.reports:
+            return ""
+        uploads.append(count(server, "blobs"))
+        return 503
+
+    server.fault = refuse
+    until: list[float] = []
+
+    def is_late() -> bool:
+        if server.stored.blobs and not ring.events:
+            ring.event("a")  # reported within the second
+        until[:] = until or ([time.monotonic() + 1.0] if uploads else [])
+        return bool(until) and time.monotonic() > until[0]
+
+    follow(ring, server, is_late, upload_rate=3e5)
+    assert uploads == [count(server, "blobs")]  # not one more, and no last report either
+    assert not server.stored.complete
+
+
+def test_without_a_token_a_refused_credential_is_the_problem(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    follow(ring, server, lambda: server.stored.reports)
+    server.stored.credentials.clear()
+    log = follow(ring, server, lambda: count(server, "report") > 5, token="")
+    assert log == [line for line in log if "unknown credential" in line]
+    assert count(server, "enrol") == 1
+
+
+def test_a_token_is_used_once(ring: uplinks.LiveRing, server: uplink_server.UplinkServer) -> None:
+    def forget() -> bool:
+        if server.stored.reports:
+            server.stored.credentials.clear()
+        ring.event(str(len(server.requests)))
+        return count(server, "report") > 5
+
+    follow(ring, server, forget)
+    assert count(server, "enrol") == 1
+
+
+def test_a_refused_event_takes_no_rollup_and_no_history_with_it(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    names = [ring.event(str(n)).id for n in range(4)]
+    spool(ring, 2)
+    history = ring.home / "uplink/history.json"
+    seen = {"boot": "cd", "begin_us": 90, "end_us": 95, "uptime_us": 1}
+    history.write_text(json.dumps({"spells": [seen]}))
+    refused: list[int] = []
+    server.refuses = lambda report: any(event.id == names[2] for event in report.events) and not refused.append(1)  # type: ignore[func-returns-value]  # fmt: skip
+    follow(ring, server, lambda: server.stored.lost and not history.exists())
+    assert set(server.stored.events) == {*names} - {names[2]}
+    assert server.stored.lost == [uplink.Lost(events=1)]
+    assert set(server.stored.rollups) == {0, 1}
+    spells = [spell for report in server.stored.reports for spell in report.spells]
+    assert uplink.Observed("cd", 90, 95, 1) in spells
+    assert len(refused) <= 6  # halves of the batch, not of the limit
+
+
+def test_refused_rollups_are_counted_each(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    spool(ring, 5)
+    server.refuses = lambda report: any(each.begin_us in (1, 2) for each in report.rollups)
+    follow(ring, server, lambda: 4 in server.stored.rollups and server.stored.lost)
+    assert set(server.stored.rollups) == {0, 3, 4}
+    assert sum(each.rollups for each in server.stored.lost) == 2
+    assert sum(each.events for each in server.stored.lost) == 0
+
+
+def test_a_server_that_refuses_empty_reports_is_asked_less_often_and_loses_nothing(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 300.0)
+    server.refuses = lambda _: True
+    follow(ring, server, lambda: False, seconds=0.8)
+    assert count(server, "report") <= 3
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.05)
+    name = ring.event("a").id
+    tried = count(server, "report")
+    server.refuses = lambda _: count(server, "report") < tried + 12
+    follow(ring, server, lambda: server.stored.events)
+    assert set(server.stored.events) == {name}
+    assert not server.stored.lost
+
+
+def test_a_task_is_reported_again_after_a_failure_of_the_server(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    folder = ring.home / "uplink/tasks/7"
+    folder.mkdir(parents=True)
+    expires_us = time.time_ns() // 1000 + 10**9
+    arguments = {"event": "e-1"}
+    server.tasks = [uplink.Task("7", uplink.TaskKind.UPLOAD_WINDOW, arguments, expires_us)]
+    (folder / "task.json").write_text(json.dumps({"id": "7", "expires_us": expires_us}))
+    (folder / "state.json").write_text(json.dumps({"state": "done", "detail": "", "progress": 1.0}))
+    server.fault = lambda path: 503 if "/tasks/" in path and count(server, "tasks") < 3 else ""
+    follow(ring, server, lambda: server.stored.task_reports)
+    assert [task for task, _ in server.stored.task_reports] == ["7"]
+
+
+@pytest.mark.parametrize(("interval", "seconds", "reports"), [(10**9, 4001.0, 2), (0, 0.0, 1)])
+def test_the_interval_of_the_server_has_limits(
+    ring: uplinks.LiveRing,
+    server: uplink_server.UplinkServer,
+    monkeypatch: pytest.MonkeyPatch,
+    interval: int,
+    seconds: float,
+    reports: int,
+) -> None:
+    server.interval = interval
+    monotonic, ahead = time.monotonic, [0.0]
+    monkeypatch.setattr(loop.time, "monotonic", lambda: monotonic() + ahead[0])
+    waits: list[int] = []
+
+    def is_over() -> bool:
+        waits.append(len(server.stored.reports))
+        if waits[-1]:
+            ahead[0] = seconds
+        return len(waits) > 40
+
+    follow(ring, server, is_over, seconds=1e6)
+    assert max(waits) == reports

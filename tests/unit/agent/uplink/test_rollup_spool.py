@@ -52,6 +52,9 @@ def test_above_the_budget_the_oldest_lines_are_dropped_and_counted(tmp_path: pat
     spool.commit(spool.read(9100)[1])  # the server has the first three
     for line in lines[10:]:
         spool.add(line)
+        sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+        assert sum(sizes) <= 1 << 20
+        assert max(sizes) < rollup_spool.FILE_BYTES + len(line) + 1
     left = take_all(spool)
     assert left == lines[-len(left) :]
     assert spool.lost == len(lines) - len(left) - 3
@@ -87,6 +90,40 @@ def test_the_newest_line_stays_where_no_other_file_can_be_written(
     assert rollup_spool.RollupSpool(tmp_path, 1 << 20).read_last() == b"one"
     spool.add(b"three")
     assert take_all(spool) == [b"two", b"three"]
+
+
+def test_without_any_budget_the_newest_lines_are_kept(tmp_path: pathlib.Path) -> None:
+    spool = rollup_spool.RollupSpool(tmp_path, 0)
+    spool.add(b"one")
+    spool.add(b"two")
+    assert (take_all(spool), spool.lost) == ([b"one", b"two"], 0)
+
+
+def test_the_oldest_of_too_many_lines_in_memory_are_dropped(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    spool = rollup_spool.RollupSpool(tmp_path, 1 << 20)
+    lines = [b"%d" % n for n in range(rollup_spool.MAX_WAITING + 5)]
+    with monkeypatch.context() as full:
+        full.setattr(files, "append_lines", fail)
+        for line in lines[:-1]:
+            spool.add(line)
+    spool.add(lines[-1])
+    assert (take_all(spool), spool.lost) == (lines[5:], 5)
+
+
+def test_the_newest_line_is_in_the_newest_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup_spool, "FILE_BYTES", 1)
+    spool = rollup_spool.RollupSpool(tmp_path, 1 << 20)
+    for n in range(12):
+        spool.add(b"%d" % n)
+    assert len(list(tmp_path.iterdir())) == 12
+    assert spool.read_last() == b"11"
 
 
 @pytest.fixture

@@ -98,6 +98,67 @@ def test_a_core_may_come_and_go() -> None:
     assert uplink.Rollup.from_json(done["rollup"]).cores == (0, 1)
 
 
+def test_a_window_of_a_part_of_a_second_counts_as_the_whole_second() -> None:
+    host, folded = Host(), rollups.Rollups()
+    fold(folded, host.read(), host.read(seconds=2.0), host.read(seconds=0.5))
+    done = folded.finish()
+    assert done is not None
+    assert done["rollup"]["seconds"] == 3
+
+
+def test_few_ticks_show_no_maximum_and_no_ticks_no_core() -> None:
+    """Core 1 was busy for 5 ticks, core 2 for 6, core 3 was off, and core 4 counted back."""
+    host, folded = Host(5), rollups.Rollups()
+    rows = {core: (ticks, 0, 0, 0, 0, 0, 0, 0) for core, ticks in ((1, 5), (2, 6), (3, 0))}
+    rows[4] = (10, 0, 0, -20, 0, 0, 0, 0)  # idle: as the kernel's iowait does
+    fold(folded, host.read(), host.read(rows))
+    done = folded.finish()
+    assert done is not None
+    rollup = uplink.Rollup.from_json(done["rollup"])
+    assert rollup.cores == (0, 1, 2, 4)
+    assert rollup.max == (3, 0, 100, 100)
+    assert rollup.mean == (3, 100, 100, 100)
+
+
+def observed(*readings: cpu_tail.Reading) -> int:
+    """Return how many µs count as observed."""
+    folded = rollups.Rollups()
+    fold(folded, *readings)
+    done = folded.finish()
+    return sum(each["end_us"] - each["begin_us"] for each in done["spells"]) if done else 0
+
+
+def test_time_is_observed_only_where_both_clocks_agree() -> None:
+    first = Host().read()
+
+    def later(wall_us: int, mono_us: int, **changes: str) -> cpu_tail.Reading:
+        moved = first._replace(wall_us=first.wall_us + wall_us, mono_us=first.mono_us + mono_us)
+        return moved._replace(**changes)  # type: ignore[arg-type]
+
+    for wall_us, mono_us, is_observed in (
+        (20_000_000, 20_000_000, True),
+        (rollups.MAX_PAUSE_US, rollups.MAX_PAUSE_US, True),
+        (rollups.MAX_PAUSE_US + 1, rollups.MAX_PAUSE_US + 1, False),
+        (11_000_000, 10_000_000, True),  # the clock was set by a second
+        (9_000_000, 10_000_000, True),
+        (11_000_001, 10_000_000, False),
+        (8_999_999, 10_000_000, False),
+        (-300_000, 500_000, False),  # back, by less than a second
+        (1_000_000, 0, False),
+    ):
+        # At the begin of a half minute: a pause of 30 s is in one window with what follows.
+        expected = wall_us if is_observed else 0
+        assert observed(first, later(wall_us, mono_us)) == expected, (wall_us, mono_us)
+    assert observed(first, later(1_000_000, 1_000_000, boot="ffffffff")) == 0
+
+
+def test_spells_of_two_boots_are_two_also_without_a_gap() -> None:
+    spells = [{"boot": "a", "begin_us": 1, "end_us": 5, "uptime_us": 1}]
+    rollups.extend(spells, {"boot": "b", "begin_us": 5, "end_us": 9, "uptime_us": 0})
+    rollups.extend(spells, {"boot": "b", "begin_us": 9, "end_us": 12, "uptime_us": 4})
+    assert [(each["boot"], each["end_us"]) for each in spells] == [("a", 5), ("b", 12)]
+
+
 def test_one_reading_is_nothing() -> None:
     folded = rollups.Rollups()
     assert fold(folded, Host().read()) == []

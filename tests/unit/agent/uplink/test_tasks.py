@@ -41,6 +41,31 @@ def test_a_window_is_done_when_the_server_has_it(tmp_path: pathlib.Path) -> None
     assert changed(own, holds=False)[0][1]["state"] == "done"
 
 
+def test_other_states_of_a_window_are_reported_as_they_are(tmp_path: pathlib.Path) -> None:
+    own = tasks.Tasks(tmp_path)
+    own.accept(TASK)
+    write_state(tmp_path, state="failed", detail="", progress=1.0, result={"sha256": "ab"})
+    assert changed(own, holds=True)[0][1]["state"] == "failed"
+
+
+def test_progress_is_a_change(tmp_path: pathlib.Path) -> None:
+    own = tasks.Tasks(tmp_path)
+    own.accept(TASK)
+    for progress in (0.25, 0.5):
+        write_state(tmp_path, state="running", detail="", progress=progress)
+        ((name, report),) = changed(own)
+        assert report["progress"] == progress
+        own.note_reported(name, report)
+        assert changed(own) == []
+
+
+def test_a_host_has_a_limited_number_of_tasks(tmp_path: pathlib.Path) -> None:
+    own = tasks.Tasks(tmp_path)
+    for n in range(tasks.MAX_TASKS + 1):
+        own.accept({**TASK, "id": f"t-{n}"})
+    assert len(list(tmp_path.iterdir())) == tasks.MAX_TASKS
+
+
 def test_what_is_not_a_task_is_not_stored(tmp_path: pathlib.Path) -> None:
     own = tasks.Tasks(tmp_path)
     for wrong in (

@@ -116,6 +116,36 @@ def test_hosts_with_equal_rates_are_neither_sick_nor_spared() -> None:
     assert not any(each.spared for each in compared)
 
 
+def test_where_all_hosts_are_sick_the_numbers_of_events_show_a_spared_zone() -> None:
+    watched = make_fleet(60, five_zones, lambda n: 1 if n % 5 == 2 else 20 + n % 3)
+    (finding,) = cohort.CohortSkew().ask(watched, fleets.KIND).findings
+    assert finding.subject.cohort == "zone c"
+    assert "spares" in finding.summary
+
+
+def test_a_spared_zone_within_an_image_is_spared_within_it() -> None:
+    """And the image that all other zones have stands out in the other direction: each is tested in its own."""
+    watched = make_fleet(
+        100,
+        lambda n: {"zone": "abcde"[n % 5], "image": "x" if n % 5 == 2 or n % 4 == 0 else "y"},
+        lambda n: 0 if n % 5 == 2 else 3 + n % 4,
+    )
+    spared, sick = cohort.CohortSkew().ask(watched, fleets.KIND).findings
+    assert (spared.subject.cohort, sick.subject.cohort) == ("zone c", "image y")
+    for finding, other in ((spared, "image"), (sick, "zone")):
+        assert f"within {other} (p = 1/5,000)" in texts(finding)
+
+
+def test_the_exact_tests_of_a_small_fleet_are_in_the_direction_of_the_finding() -> None:
+    for spares in (True, False):
+        watched = make_fleet(20, lambda n: {"zone": "abc"[n % 3]}, lambda n: 4 * ((n % 3 == 2) != spares))  # noqa: B023  # fmt: skip
+        (finding,) = cohort.CohortSkew().ask(watched, fleets.KIND).findings
+        assert finding.subject.cohort == "zone c"
+        assert ("spares" in finding.summary) is spares
+        exact = {name: p for each in finding.evidence for name, p in each.values.items() if name.startswith("p_")}  # fmt: skip
+        assert max(exact["p_fisher"], exact["p_boschloo"]) < 0.001
+
+
 def test_two_halves_are_told_once() -> None:
     watched = make_fleet(40, lambda n: {"zone": "ab"[n % 2]}, lambda n: 4 * (n % 2))
     (finding,) = cohort.CohortSkew().ask(watched, fleets.KIND).findings

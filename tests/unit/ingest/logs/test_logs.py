@@ -11,7 +11,7 @@ import types
 import pytest
 
 from overnight import errors
-from overnight.ingest import logs, perfdata
+from overnight.ingest import formats, logs, perfdata
 from overnight.ingest.logs import dmesg, journal, sadf, sysstat
 from overnight.model.times import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
@@ -31,6 +31,8 @@ LINES: dict[str, tuple[types.ModuleType, str, logs.Line]] = {
     ),
     "dmesg -x": (dmesg, f"kern  :warn  : [    1.000002] {ENA}", logs.Line(None, 1_000_002, ENA)),
     "dmesg -r": (dmesg, f"<12>[    1.000002] {ENA}", logs.Line(None, 1_000_002, ENA, True)),
+    "dmesg -r of the kernel": (dmesg, f"<7>[    1.000002] {ENA}", logs.Line(None, 1_000_002, ENA)),
+    "dmesg -r of a program": (dmesg, f"<8>[    1.000002] {ENA}", logs.Line(None, 1_000_002, ENA, True)),
     "dmesg iso": (
         dmesg, f"2026-11-16T18:52:34,000005+01:00 {ENA}", logs.Line(NIGHT + 5, None, ENA),
     ),
@@ -49,6 +51,10 @@ LINES: dict[str, tuple[types.ModuleType, str, logs.Line]] = {
         journal, f"Nov 16 17:52:34 db-7 kernel: [    1.000002] {ENA}", logs.Line(NIGHT, 1_000_002, ENA),
     ),
     "json": (journal, json.dumps(ENTRY), logs.Line(NIGHT + 2, 2_000_000, ENA)),
+    "json without a facility": (
+        journal, json.dumps({name: value for name, value in ENTRY.items() if name != "SYSLOG_FACILITY"}),
+        logs.Line(NIGHT + 2, 2_000_000, ENA),
+    ),
     "json of a process": (
         journal, json.dumps({**ENTRY, "SYSLOG_FACILITY": "1", "MESSAGE": list(ENA.encode())}),
         logs.Line(NIGHT + 2, 2_000_000, ENA, True),
@@ -56,9 +62,10 @@ LINES: dict[str, tuple[types.ModuleType, str, logs.Line]] = {
 }  # fmt: skip
 # Each is skipped; the second number is how many count as damaged.
 OTHERS = {
-    dmesg: (("garbage", " indented: goes on", "[Mon Foo 99 17:52:34 2026] x", "\x00" * 99), 3),
+    dmesg: (("garbage", " indented: goes on", "\tindented: goes on", "[Mon Foo 99 17:52:34 2026] x", "\x00" * 99), 3),
     journal: (
-        ("-- Boot 1a2b --", "Nov 16 17:52:34 db-7 systemd[1]: Started", "Foo 16 17:52:34 db-7 kernel: x",
+        ("-- Boot 1a2b --", "Nov 16 17:52:34 other systemd[1]: Started", "  goes on", "\tgoes on",
+         "Nov 16 17:52:34 db-7 kernel-of-a-process: x", "Foo 16 17:52:34 db-7 kernel: x",
          "{", '{"_TRANSPORT":"syslog"}', '{"MESSAGE":"no time"}', "[" * 15_000, "x" * 99_999),
         5,
     ),
@@ -90,6 +97,7 @@ DATES = {
     "16/11/2026": 0,
     "2026-11-16": 0,
     "16.11.2026": 0,
+    "16.11.2026.": 0,
     "11/12/26": 1,
 }
 SAR = """\
@@ -236,6 +244,12 @@ def test_a_time_of_day_that_goes_back_is_damage_or_the_next_day(tmp_path: pathli
 def test_a_row_needs_a_heading_of_cores_and_a_date(tmp_path: pathlib.Path) -> None:
     found, _ = read_sar(tmp_path, "00:01:00 0", "00:02:00 CPU", "00:03:00 0")
     assert found == [(120, 180)]
+    found, file = read_sar(tmp_path, "00:02:00 CPU", "00:02:00 0", "00:03:00 0")
+    assert (found, file.damaged) == ([(120, 180)], 1), "an interval without a length"
+    # A core that was off has no numbers; the table goes on.
+    off = f"00:02:00 1 {'-nan ' * 6}"
+    found, file = read_sar(tmp_path, "00:01:00 CPU", off, "00:02:00 0")
+    assert (found, file.damaged) == ([(60, 120)], 1)
     # A row of another table, whose first number is no core.
     found, file = read_sar(tmp_path, "00:00:00 CPU", "00:01:00 tps rtps", "00:02:00 0")
     assert (found, file.damaged) == ([], 0)
@@ -300,6 +314,40 @@ def test_a_line_as_long_as_allowed_is_read(tmp_path: pathlib.Path) -> None:
         assert (len(found), found[-1], file.damaged) == (lines, "end", damaged)
 
 
+def test_a_line_that_is_too_long_is_damaged_wherever_a_piece_of_the_file_ends(
+    tmp_path: pathlib.Path,
+) -> None:
+    for length in range(formats.READ_SIZE - 2, formats.READ_SIZE + 2):
+        content = f"[    1.000002] {'x' * (length - 15)}\n[    1.000003] end\n"
+        (line,) = dmesg.read(file := make_file(tmp_path, content))
+        assert (line.text, file.damaged) == ("end", 1), length
+
+
+def test_a_file_that_begins_with_other_lines_or_ends_early_is_read(tmp_path: pathlib.Path) -> None:
+    """It was cut off at both ends: by `tail`, and by a writer that was killed."""
+    text = "".join(f"[    1.{n:06}] {ENA}\n" for n in range(5_000))
+    for others, known in ((4, True), (5, False)):
+        assert dmesg.sniff(("rest of a line\n" * others + text).encode()) is known
+    file = make_file(tmp_path, gzip.compress(text.encode())[:-200])
+    assert 0 < len(list(dmesg.read(file))) <= 5_000
+    assert formats.TRUNCATED in file.notes
+
+
+def test_who_wrote_the_lines_is_noted_only_if_the_log_does_not_show_it(
+    tmp_path: pathlib.Path,
+) -> None:
+    for name, noted in (("dmesg", True), ("dmesg -T -x", False), ("dmesg -r", False)):
+        list(dmesg.read(file := make_file(tmp_path, LINES[name][1])))
+        assert (dmesg.UNKNOWN_WRITER in file.notes) is noted, name
+
+
+def test_the_first_host_that_a_file_names_counts(tmp_path: pathlib.Path) -> None:
+    """A file that several hosts wrote is of none; the import reports it under one name, always the same."""
+    text = LINES["short"][1]
+    list(journal.read(file := make_file(tmp_path, f"{text}\n{text.replace('db-7', 'db-8')}\n")))
+    assert file.host == "db-7"
+
+
 def test_only_times_between_2000_and_2100_count(tmp_path: pathlib.Path) -> None:
     file = make_file(tmp_path, "")
     for begin_us, end_us, accepted in (
@@ -312,6 +360,10 @@ def test_only_times_between_2000_and_2100_count(tmp_path: pathlib.Path) -> None:
         assert file.accept(begin_us, end_us) is accepted, (begin_us, end_us)
     assert (file.entries, file.damaged) == (2, 3)
     assert (file.begin_us, file.end_us) == (logs.EARLIEST_US, logs.LATEST_US - 1)
+    for times in (((20, 30), (10, 15)), ((10, 15), (20, 30)), ((10, 30), (15, 20))):  # in any order
+        file = make_file(tmp_path, "")
+        assert all(file.accept(NIGHT + begin, NIGHT + end) for begin, end in times)
+        assert (file.begin_us, file.end_us) == (NIGHT + 10, NIGHT + 30), times
 
 
 def test_hosts_of_one_json_file_are_named_only_if_there_is_one(tmp_path: pathlib.Path) -> None:
@@ -330,11 +382,35 @@ def test_sadf_and_mpstat_in_json(tmp_path: pathlib.Path) -> None:
     assert reading == logs.Reading(NIGHT - MINUTE_US, NIGHT, cores)
     assert [note for note in file.notes if "Europe/Berlin" in note]
     assert file.damaged == 2
+    (named,) = sadf.read(file := make_file(tmp_path, json.dumps(SADF), "UTC"))
+    assert (named.end_us, file.notes) == (NIGHT + HOUR_US, {}), "--timezone comes first"
     (reading,) = sadf.read(make_file(tmp_path, json.dumps(MPSTAT_JSON)))
     assert reading.end_us == MIDNIGHT + DAY_US
     assert reading.cores[0]["user"] == 15.0
     with pytest.raises(errors.DamagedFileError, match="not complete JSON"):
         list(sadf.read(make_file(tmp_path, json.dumps(SADF)[:-3])))
+
+
+def test_readings_of_sadf_have_a_length_and_possible_cores(tmp_path: pathlib.Path) -> None:
+    idle = {"user": 0, "idle": 100}
+    last = sysstat.MAX_CORES - 1
+    for interval, core, cores in ((60, last, {last}), (60, last + 1, None), (0, 0, None)):
+        stamp = {"date": "2026-11-16", "time": "17:52:34", "utc": 1, "interval": interval}
+        entry = {"timestamp": stamp, "cpu-load": [{"cpu": str(core), **idle}]}
+        document = {"sysstat": {"hosts": [{"nodename": "db-7", "statistics": [entry]}]}}
+        found = list(sadf.read(make_file(tmp_path, json.dumps(document))))
+        assert [set(each.cores) for each in found] == ([] if cores is None else [cores]), core
+
+
+def test_the_date_is_the_closest_to_the_files_own(tmp_path: pathlib.Path) -> None:
+    """Dates with two readings: in November the first, a month later the second."""
+    for modified_us, day_us in (
+        (NIGHT, MIDNIGHT - 4 * DAY_US),  # 12 November
+        (MIDNIGHT + 26 * DAY_US, MIDNIGHT + 25 * DAY_US),  # 11 December
+    ):
+        text = make_sar("11/12/26", "00:00:00 CPU", "00:01:00 0")
+        (reading,) = sysstat.read(make_file(tmp_path, text, modified_us=modified_us))
+        assert reading.begin_us == day_us
 
 
 def test_the_time_in_a_name() -> None:

@@ -183,9 +183,13 @@ def test_claiming_a_member_is_direct_for_operators(world: assistants.World) -> N
 def test_what_no_person_could_confirm_is_for_people_alone(
     shared: assistants.World, method: str, path: str, body: Any
 ) -> None:
-    answer = shared.ask(method, path, role=ASSISTANT, json=body)
-    assert answer.status_code == 403
-    assert "only people" in serverworld.problem(answer)["title"]
+    """Neither for the token of an assistant, nor for a person's that is used for one."""
+    for role, headers in ((ASSISTANT, {}), ("admin", CALL), ("admin", ASK)):
+        answer = shared.ask(method, path, role=role, json=body, headers=headers)
+        assert answer.status_code == 403
+        assert "only people" in serverworld.problem(answer)["title"]
+    alone = shared.ask(method, path, role="admin", json=body, headers={operations.ASSISTANT: ""})
+    assert "only people" not in alone.text
 
 
 MANY = guards.MANY_HOSTS + 1
