@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MANY_DYING = 1_000  # as in the watch that warns of them
 # Timers, sessions and jobs of many units are born here and soon gone, on every healthy host.
 SHARED_SLICE = re.compile(
-    r"(?:^|/)(?:system|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$|^/$"
+    r"(?:^|/)(?:system|machine|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$|^/$"
 )
 
 

@@ -111,8 +111,8 @@ def names_of(container: str) -> dict[str, str]:
     ({'runtime': 'docker', 'container': 'ecs-agent'}, {'runtime': 'docker', 'image': 'busybox'})
     >>> names_of("containerd:default/agent")
     {'runtime': 'containerd', 'namespace': 'default', 'container': 'agent'}
-    >>> names_of("docker:?"), names_of("/docker")
-    ({'runtime': 'docker'}, {})
+    >>> names_of("docker:?"), names_of("systemd:run-*.scope"), names_of("/docker")
+    ({'runtime': 'docker'}, {'runtime': 'systemd'}, {})
     """
     runtime, colon, rest = container.partition(":")
     if not colon or runtime.startswith("/"):
@@ -123,7 +123,29 @@ def names_of(container: str) -> dict[str, str]:
     names = {"runtime": runtime}
     if runtime == "containerd" and group:
         names["namespace"] = group
-    return names if name == "?" else {**names, "container": name}
+    return names if name == "?" or runtime == "systemd" else {**names, "container": name}
+
+
+def describe(container: str) -> str:
+    """Describe what the key of a container names; "" for a cgroup's path.
+
+    >>> describe("docker:ecs-agent"), describe("docker:image=busybox"), describe("podman:?")
+    ('container ecs-agent', 'a container of image busybox', 'a container of Podman')
+    >>> describe("systemd:run-*.scope"), describe("/docker")
+    ('transient unit run-*.scope', '')
+    """
+    names = names_of(container)
+    if "container" in names:
+        return f"container {names['container']}"
+    if "image" in names:
+        return f"a container of image {names['image']}"
+    if names.get("runtime") == "systemd":
+        return f"transient unit {container.partition(':')[2]}"
+    return f"a container of {title_of(names['runtime'])}" if names else ""
+
+
+def title_of(runtime: str) -> str:
+    return {"docker": "Docker", "podman": "Podman", "cri-o": "CRI-O"}.get(runtime, runtime)
 
 
 def key_of(path: bytes) -> str:

@@ -19,7 +19,7 @@ MAX_UNITS = 2000
 # Short-lived cgroups of timers, sessions and jobs are normal here on every healthy host, so only many of
 # them count. A loop inside a unit or a pod creates its cgroups below its own.
 SHELF = re.compile(
-    r"(?:^|/)(?:system|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$"
+    r"(?:^|/)(?:system|machine|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$"
 )
 SHELF_FACTOR = 10
 LONG_PAUSE = 600.0
