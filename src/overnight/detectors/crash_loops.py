@@ -222,7 +222,7 @@ def _restarts_per_hour(
     cgroup = creator.cgroup
     if creator.container:
         own = [counted[creator.unit]] if creator.unit in counted else []
-    elif not _host_state.is_shared_slice(cgroup):
+    elif not cgroups.is_shared_slice(cgroup):
         own = [counted[name] for name in _unit_names(cgroup) if name in counted][:1]
     else:
         parts = set(cgroup.split("/"))
@@ -266,7 +266,7 @@ class UncountedCrashLoops(_base.Detector):
         factor = 1 if (dying or 0) >= _host_state.MANY_DYING else SHARED_SLICE_FACTOR
 
         def short_per_hour(cgroup: str) -> float:
-            return SHORT_PER_HOUR * (factor if _host_state.is_shared_slice(cgroup) else 1)
+            return SHORT_PER_HOUR * (factor if cgroups.is_shared_slice(cgroup) else 1)
 
         for loop in _find_loops(case, counted, SHORT_LIVED, MIN_SHORT, short_per_hour):
             creator = _creators.find(known, loop.key)
@@ -295,7 +295,7 @@ def _uncounted_draft(
     hours = float(loop.seconds.sum()) / 3600
     born, died, lived, short_lived = map(loop.total, ("born", "died", "lived", "short_lived"))
     life = lived / died / 1000 if died else 0.0
-    is_shared = not creator.container and _host_state.is_shared_slice(cgroup)
+    is_shared = not creator.container and cgroups.is_shared_slice(cgroup)
     started = cgroups.describe(creator.container)
     subject = f"{unit} starts {started}, which" if unit and started else creator.label
     draft = _base.Draft(

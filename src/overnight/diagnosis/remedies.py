@@ -39,7 +39,8 @@ def values(finding: Finding) -> dict[str, str]:
     if names := cgroups.names_of(subject.pop("container", "")):
         own = finding.magnitude.get("restarted")
         subject |= {
-            "culprit": cgroups.describe(finding.subject.container),
+            "culprit": (described := cgroups.describe(finding.subject.container)),
+            "containers": described,
             "starter": f"{cgroups.title_of(names['runtime'])} itself" if own else "An unknown unit",
         }
         if container := names.get("container"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
+import re
 from collections.abc import Iterable
 
 from overnight.model import mounts
@@ -15,6 +16,9 @@ from overnight.model.text import printable
 
 MAX_KEY = 200
 UNITS = (".service", ".scope", ".socket", ".mount", ".slice")
+SHARED_SLICE = re.compile(
+    r"(?:^|/)(?:system|machine|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$|^/$"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +106,11 @@ def unit_of(path: str) -> str:
     # A slice only groups units; it is not a running unit itself.
     running = [unit for unit in units if not unit.endswith(".slice")]
     return (running or [path])[-1]
+
+
+def is_shared_slice(cgroup: str) -> bool:
+    """Return whether timers, sessions and jobs of many units come and go below this cgroup on any healthy host."""
+    return SHARED_SLICE.search(cgroup) is not None
 
 
 def names_of(container: str) -> dict[str, str]:
