@@ -36,11 +36,13 @@ def values(finding: Finding) -> dict[str, str]:
     subject = {"child": "A child", **finding.subject.as_json()}
     if finding.subject.process:
         subject["actor"] = str(finding.subject.actor)
-    if names := cgroups.names_of(subject.pop("container", "")):
+    subject.pop("container", None)
+    if names := cgroups.names_of(finding.subject.container):
         own = finding.magnitude.get("restarted")
+        culprit = cgroups.describe(finding.subject.container)
         subject |= {
-            "culprit": (described := cgroups.describe(finding.subject.container)),
-            "containers": described,
+            "culprit": culprit,
+            "containers": "a container" if "image" in names else culprit,
             "starter": f"{cgroups.title_of(names['runtime'])} itself" if own else "An unknown unit",
         }
         if container := names.get("container"):
