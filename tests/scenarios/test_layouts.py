@@ -95,18 +95,25 @@ def test_seeds_choose_every_layout(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("process", "unit"),
-    [("kubelet", "ecs.service"), ("plain", "")],
-    ids=["kubelet runs", "no orchestrator"],
+    ("process", "unit", "restarted"),
+    [("kubelet", "ecs.service", 0), ("plain", "", 0), ("kubelet", "", 200)],
+    ids=["kubelet runs", "no orchestrator", "Docker restarts it"],
 )
 def test_of_two_units_the_one_that_does_not_belong_on_the_host_is_blamed(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, process: str, unit: str
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    process: str,
+    unit: str,
+    restarted: int,
 ) -> None:
     sure = (0.95, 0.03)
     monkeypatch.setattr(incidents, "WALKING", (process,))
     monkeypatch.setattr(incidents, "LOOPING", ("ecs.service",))
     _, verdict = diagnose_reference(
-        tmp_path, "docker-cgroupfs", supervisors={"ecs.service": sure, "metrics.service": sure}
+        tmp_path,
+        "docker-cgroupfs",
+        supervisors={"ecs.service": sure, "metrics.service": sure},
+        restarted=restarted,
     )
     root = verdict.chain.steps[0]
     assert (root.kind, root.subject.unit) == ("unit.hidden_crash_loop", unit)

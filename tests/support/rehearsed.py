@@ -75,6 +75,7 @@ def rehearse(
     home: pathlib.Path,
     *,
     need_verdict: bool = False,
+    brief: bool = True,
     baseline_seconds: float | None = None,
 ) -> scoreboard.Outcome:
     """Return the first right outcome; a wrong one fails unless the measured noise of others explains it.
@@ -92,7 +93,7 @@ def rehearse(
                     rehearsal.find(name),
                     seed=seed + SEED_STEP * len(disturbed),
                     home=home,
-                    brief=True,
+                    brief=brief,
                     core=core,
                     on_progress=baseline.on_progress,
                 )

@@ -79,17 +79,7 @@ class Creator:
 
     @property
     def label(self) -> str:
-        return self.unit or self.container_text or self.cgroup
-
-    @property
-    def container_text(self) -> str:
-        names = cgroups.names_of(self.container)
-        if not names:
-            return ""
-        if name := names.get("container"):
-            return f"container {name}" + (f" ({self.image})" if self.image else "")
-        of = f"image {names['image']}" if "image" in names else "unknown name"
-        return f"containers of {of}"
+        return self.unit or cgroups.describe(self.container) or self.cgroup
 
     @property
     def evidence(self) -> list[Evidence]:
@@ -122,17 +112,18 @@ def read(case: cases.Case) -> Mapping[str, Creator]:
             for row_key, row in rows.items()
             if row_key.startswith(f"{key} ") and row["births"] > 0
         ]  # fmt: skip
-        sure = sorted((each for each in possible if each.is_sure), key=lambda each: each.chance)
         pod = str(fact.get("group", "")) if fact.get("runtime") == "kubernetes" else ""
         restarted = fact.get("restarted", 0)
+        # Where kubelet or the runtime itself starts it again, who else acts then does not matter.
+        sure = [each for each in possible if each.is_sure and not (pod or restarted)]
         creators[key] = Creator(
             str(fact.get("cgroup", "")),
-            pod or (sure[0].unit if len(sure) == 1 and not restarted else ""),
+            pod or (sure[0].unit if len(sure) == 1 else ""),
             key,
             str(fact.get("image", "")),
             str(fact.get("programs", "")),
             restarted if isinstance(restarted, int) else 0,
-            tuple(sure),
+            tuple(sorted(sure, key=lambda each: each.chance)),
         )
     return creators
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
 
 MANY_DYING = 1_000  # as in the watch that warns of them
-# Timers, sessions and jobs of many units are born here and soon gone, on every healthy host.
-SHARED_SLICE = re.compile(
-    r"(?:^|/)(?:system|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$|^/$"
-)
-
-
-def is_shared_slice(cgroup: str) -> bool:
-    """Return whether many units create short-lived cgroups below this one on any host."""
-    return SHARED_SLICE.search(cgroup) is not None
 
 
 def state_window(case: cases.Case, back_us: int) -> Window:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _base, _creators, _host_state, _kernel_events
-from overnight.model import times
+from overnight.model import cgroups, times
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
@@ -30,7 +30,7 @@ INTERVAL_US = 10 * MINUTE_US
 RESTARTS_PER_HOUR = 7.5
 MIN_RESTARTS = 5
 # Six within ten minutes, none of which lived a minute; ten times that in shared slices, where timers and
-# sessions come and go on every healthy host. As in the watch.
+# sessions come and go on every healthy host. As in the watch; a host with many dying cgroups is not healthy.
 SHORT_PER_HOUR = 36.0
 MIN_SHORT = 6
 SHARED_SLICE_FACTOR = 10
@@ -222,7 +222,7 @@ def _restarts_per_hour(
     cgroup = creator.cgroup
     if creator.container:
         own = [counted[creator.unit]] if creator.unit in counted else []
-    elif not _host_state.is_shared_slice(cgroup):
+    elif not cgroups.is_shared_slice(cgroup):
         own = [counted[name] for name in _unit_names(cgroup) if name in counted][:1]
     else:
         parts = set(cgroup.split("/"))
@@ -262,7 +262,13 @@ class UncountedCrashLoops(_base.Detector):
         restarts = _read_growth(case, "unit-restarts", ("restarts",)).keys
         known = _creators.read(case)
         drafts, counted_by_systemd = [], 0
-        for loop in _find_loops(case, counted, SHORT_LIVED, MIN_SHORT, _short_per_hour):
+        dying, _ = _host_state.read_dying(case)
+        factor = 1 if (dying or 0) >= _host_state.MANY_DYING else SHARED_SLICE_FACTOR
+
+        def short_per_hour(cgroup: str) -> float:
+            return SHORT_PER_HOUR * (factor if cgroups.is_shared_slice(cgroup) else 1)
+
+        for loop in _find_loops(case, counted, SHORT_LIVED, MIN_SHORT, short_per_hour):
             creator = _creators.find(known, loop.key)
             per_hour = _restarts_per_hour(restarts, creator)
             if per_hour is not None and per_hour >= COUNTED_SHARE * loop.per_hour(SHORT_LIVED):
@@ -277,11 +283,6 @@ class UncountedCrashLoops(_base.Detector):
         return self.answer(drafts, clear=clear)
 
 
-def _short_per_hour(cgroup: str) -> float:
-    factor = SHARED_SLICE_FACTOR if _host_state.is_shared_slice(cgroup) else 1
-    return factor * SHORT_PER_HOUR
-
-
 def _uncounted_draft(
     case: cases.Case,
     loop: trends.Growth,
@@ -294,8 +295,9 @@ def _uncounted_draft(
     hours = float(loop.seconds.sum()) / 3600
     born, died, lived, short_lived = map(loop.total, ("born", "died", "lived", "short_lived"))
     life = lived / died / 1000 if died else 0.0
-    is_shared = not creator.container and _host_state.is_shared_slice(cgroup)
-    started = creator.container_text or "a process"
+    is_shared = not creator.container and cgroups.is_shared_slice(cgroup)
+    started = cgroups.describe(creator.container)
+    subject = f"{unit} starts {started}, which" if unit and started else creator.label
     draft = _base.Draft(
         UNCOUNTED,
         Subject(
@@ -307,9 +309,8 @@ def _uncounted_draft(
         ),
         window,
         (0.5 if is_shared else 0.9) * sureness,
-        f"{creator.label} is in a crash loop not counted by systemd: its own supervisor starts {started}"
-        f" that lives {life:.0f} s, {born / hours:,.0f} times an hour, for at least"
-        f" {times.format_duration(window.seconds)}",
+        f"{subject} is in a crash loop not counted by systemd: it is started {born / hours:,.0f} times an hour and"
+        f" lives {life:.0f} s, for at least {times.format_duration(window.seconds)}",
         magnitude={
             "births_per_hour": born / hours,
             "deaths_per_hour": died / hours,
@@ -318,6 +319,8 @@ def _uncounted_draft(
             "hours": window.seconds / 3600,
         },
     )
+    if creator.restarted:
+        draft.magnitude["restarted"] = creator.restarted
     draft.support(
         f"{born:.0f} cgroups were created below {cgroup or creator.container} in {times.format_duration(3600 * hours)};"
         f" {short_lived:.0f} of them lived less than a minute, {life:.1f} s on average",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _base, _creators, _host_state, _instruments
-from overnight.model import times
+from overnight.model import cgroups, times
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 from overnight.model.times import DAY_US, HOUR_US, SECOND_US
@@ -382,7 +382,7 @@ def _find_creators(case: cases.Case, span: Window, growth: trends.Slope) -> list
         creators,
         key=lambda creator: (
             not creator.fits,
-            _host_state.is_shared_slice(creator.cgroup),
+            cgroups.is_shared_slice(creator.cgroup),
             creator.distance,
             creator.unit,
         ),

@@ -33,15 +33,20 @@ def values(finding: Finding) -> dict[str, str]:
         for name in finding.magnitude
         if (value := conditions.measured(finding, name))
     }
-    subject = finding.subject.as_json()
+    subject = {"child": "A child", **finding.subject.as_json()}
     if finding.subject.process:
         subject["actor"] = str(finding.subject.actor)
-    names = cgroups.names_of(finding.subject.container)
     subject.pop("container", None)
-    if "container" in names:
-        subject |= {"container": names["container"], "culprit": f"container {names['container']}"}
-    elif "image" in names:
-        subject["culprit"] = f"a container of image {names['image']}"
+    if names := cgroups.names_of(finding.subject.container):
+        own = finding.magnitude.get("restarted")
+        culprit = cgroups.describe(finding.subject.container)
+        subject |= {
+            "culprit": culprit,
+            "containers": "a container" if "image" in names else culprit,
+            "starter": f"{cgroups.title_of(names['runtime'])} itself" if own else "An unknown unit",
+        }
+        if container := names.get("container"):
+            subject |= {"container": container, "child": f"Container {container}"}
     if finding.subject.unit:
         subject["culprit"] = finding.subject.unit
     return numbers | {name: conditions.plain(str(value)) for name, value in subject.items()}
@@ -111,18 +116,19 @@ def title(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> str:
 
 
 def _select(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> tuple[knowledge.Remedy, ...]:
-    """Return those for this unit if there are any: a container runtime is not masked like any other unit."""
+    """Return those for this runtime and unit if there are any: a container runtime is not masked like any other unit."""
     root = chain.root
-    of_kind = [remedy for remedy in remedies if remedy.root == root.kind]
-    runtime = cgroups.names_of(root.subject.container).get("runtime", "")
-    fitting = [remedy for remedy in of_kind if remedy.runtime == runtime]
-    fitting = fitting or [remedy for remedy in of_kind if not remedy.runtime]
-    special = [
-        remedy
-        for remedy in fitting
-        if any(fnmatch.fnmatchcase(root.subject.unit, pattern) for pattern in remedy.for_units)
-    ]
-    return tuple(special or [remedy for remedy in fitting if not remedy.for_units])
+
+    def of(runtime: str) -> list[knowledge.Remedy]:
+        fitting = [each for each in remedies if (each.root, each.runtime) == (root.kind, runtime)]
+        special = [
+            remedy
+            for remedy in fitting
+            if any(fnmatch.fnmatchcase(root.subject.unit, pattern) for pattern in remedy.for_units)
+        ]
+        return special or [remedy for remedy in fitting if not remedy.for_units]
+
+    return tuple(of(cgroups.names_of(root.subject.container).get("runtime", "")) or of(""))
 
 
 def _steps(remedy: knowledge.Remedy, chain: Chain) -> list[Step]:

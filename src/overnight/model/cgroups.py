@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
+import re
 from collections.abc import Iterable
 
 from overnight.model import mounts
@@ -15,6 +16,9 @@ from overnight.model.text import printable
 
 MAX_KEY = 200
 UNITS = (".service", ".scope", ".socket", ".mount", ".slice")
+SHARED_SLICE = re.compile(
+    r"(?:^|/)(?:system|machine|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$|^/$"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +108,11 @@ def unit_of(path: str) -> str:
     return (running or [path])[-1]
 
 
+def is_shared_slice(cgroup: str) -> bool:
+    """Return whether timers, sessions and jobs of many units come and go below this cgroup on any healthy host."""
+    return SHARED_SLICE.search(cgroup) is not None
+
+
 def names_of(container: str) -> dict[str, str]:
     """Return the names in the key of a container that a runtime creates again and again.
 
@@ -111,8 +120,8 @@ def names_of(container: str) -> dict[str, str]:
     ({'runtime': 'docker', 'container': 'ecs-agent'}, {'runtime': 'docker', 'image': 'busybox'})
     >>> names_of("containerd:default/agent")
     {'runtime': 'containerd', 'namespace': 'default', 'container': 'agent'}
-    >>> names_of("docker:?"), names_of("/docker")
-    ({'runtime': 'docker'}, {})
+    >>> names_of("docker:?"), names_of("systemd:run-*.scope"), names_of("/docker")
+    ({'runtime': 'docker'}, {'runtime': 'systemd'}, {})
     """
     runtime, colon, rest = container.partition(":")
     if not colon or runtime.startswith("/"):
@@ -123,7 +132,29 @@ def names_of(container: str) -> dict[str, str]:
     names = {"runtime": runtime}
     if runtime == "containerd" and group:
         names["namespace"] = group
-    return names if name == "?" else {**names, "container": name}
+    return names if name == "?" or runtime == "systemd" else {**names, "container": name}
+
+
+def describe(container: str) -> str:
+    """Describe what the key of a container names; "" for a cgroup's path.
+
+    >>> describe("docker:ecs-agent"), describe("docker:image=busybox"), describe("podman:?")
+    ('container ecs-agent', 'a container of image busybox', 'a container of Podman')
+    >>> describe("systemd:run-*.scope"), describe("/docker")
+    ('transient unit run-*.scope', '')
+    """
+    names = names_of(container)
+    if "container" in names:
+        return f"container {names['container']}"
+    if "image" in names:
+        return f"a container of image {names['image']}"
+    if names.get("runtime") == "systemd":
+        return f"transient unit {container.partition(':')[2]}"
+    return f"a container of {title_of(names['runtime'])}" if names else ""
+
+
+def title_of(runtime: str) -> str:
+    return {"docker": "Docker", "podman": "Podman", "cri-o": "CRI-O"}.get(runtime, runtime)
 
 
 def key_of(path: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Memory cgroups of a machine: a slice with a limit, a group per unit below it, and one outside of it.
+"""Memory cgroups of a machine, with a limit: a slice with a group per unit, and groups outside of it.
 
 The machine's own view of the hierarchy is read-only, so these are bind-mounted. v1 and v2 differ in names.
 """
@@ -31,7 +31,7 @@ IN_MEMORY = ("tmpfs", "ramfs")
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """`top` is the machine's cgroup; the slice below it gets the limit."""
+    """`top` is the machine's cgroup, which gets the limit."""
 
     top: pathlib.Path
     version: int
@@ -51,7 +51,7 @@ class Groups:
         for folder in (groups.top, groups.top / REST, groups.top / SLICE):
             folder.mkdir()
             groups._open(folder)
-        if not (groups.top / SLICE / LIMIT[groups.version]).exists():
+        if not (groups.top / LIMIT[groups.version]).exists():
             raise errors.CannotError(
                 "cannot limit memory cgroups on this host",
                 why=f"{layout.memory} does not enable the memory controller for its children",
@@ -60,7 +60,8 @@ class Groups:
         # Swapping the zombies' pages would free the zombies.
         file, value = NO_SWAP[groups.version]
         with contextlib.suppress(OSError):
-            (groups.top / SLICE / file).write_text(value)
+            for folder in (groups.top, groups.top / SLICE):  # v1 reads that of the cgroup itself
+                (folder / file).write_text(value)
         return groups
 
     def _open(self, folder: pathlib.Path) -> None:
@@ -68,10 +69,10 @@ class Groups:
             with contextlib.suppress(OSError):
                 (folder / "cgroup.subtree_control").write_text("+memory")
 
-    def add(self, unit: str, *, parent: bool = False) -> None:
-        """Create a unit's group below the slice. On v2 a `parent` of others has no processes."""
-        folder = self.top / SLICE / unit
-        folder.mkdir()
+    def add(self, path: str, *, parent: bool = False) -> None:
+        """Create a group, unless it is there. On v2 a `parent` of others has no processes."""
+        folder = self.top / path
+        folder.mkdir(exist_ok=True)
         if parent:
             self._open(folder)
 
@@ -93,12 +94,12 @@ class Groups:
             )
 
     def limit(self, room: int) -> None:
-        """Limit the slice to its present usage and `room` bytes."""
-        usage = int((self.top / SLICE / USAGE[self.version]).read_text())
-        (self.top / SLICE / LIMIT[self.version]).write_text(str(usage + room))
+        """Limit the machine to its present usage and `room` bytes."""
+        usage = int((self.top / USAGE[self.version]).read_text())
+        (self.top / LIMIT[self.version]).write_text(str(usage + room))
 
     def remove_limit(self) -> None:
-        (self.top / SLICE / LIMIT[self.version]).write_text(NO_LIMIT[self.version])
+        (self.top / LIMIT[self.version]).write_text(NO_LIMIT[self.version])
 
 
 def disk_folder(stage: rehearsals.Stage) -> pathlib.Path:

@@ -17,7 +17,16 @@ from overnight.rehearsals import cgroups, processes
 if TYPE_CHECKING:
     from overnight import rehearsals
 
-PROGRAMS = ("collector.py", "supervisor.py")
+PROGRAMS = ("client.py", "collector.py", "supervisor.py")
+# Where the agent's cgroups are: below its unit, or where a runtime creates them: its unit, their parent, and the
+# text before and after an id in their names.
+LAYOUTS = {
+    "unit": ("", "", "", ""),
+    "docker-cgroupfs": ("docker.service", "docker", "", ""),
+    "docker-systemd": ("docker.service", cgroups.SLICE, "docker-", ".scope"),
+    "containerd-systemd": ("containerd.service", cgroups.SLICE, "cri-containerd-", ".scope"),
+}
+PIPE = "/run/runtime.pipe"
 # Inside a machine on v1 systemd is not notified when a cgroup is empty: it watches the main process only.
 STOP = "KillMode=process"
 INSIDE = pathlib.Path(__file__).parent / "machine_programs"
@@ -33,16 +42,23 @@ class Cast:
     task: str
     collector: str
     collector_unit: str
+    client: str  # of the runtime, where there is one
     zombies: int
     starts_per_second: int
     workers: int
     rate: int = 0  # bytes that each worker reads in a second; 0: as fast as possible
     masked: bool = False  # the unit: the fix
+    layout: str = "unit"
+
+    @property
+    def parent(self) -> str:
+        """The parent of the agent's cgroups, below the machine's."""
+        return LAYOUTS[self.layout][1] or f"{cgroups.SLICE}/{self.unit}"
 
 
 def _agent(cast: Cast, opt: str, top: str, state: str) -> list[str]:
     return [
-        f"{opt}/{cast.supervisor}", "-I", "-S", f"{opt}/supervisor.py", f"{top}/{cgroups.SLICE}/{cast.unit}",
+        f"{opt}/{cast.supervisor}", "-I", "-S", f"{opt}/supervisor.py", f"{top}/{cast.parent}",
         f"{top}/{cgroups.REST}", state, f"{opt}/{cast.task}", str(cast.zombies), str(cast.starts_per_second),
     ]  # fmt: skip
 
@@ -55,7 +71,8 @@ def _collector(cast: Cast, opt: str, top: str, data: str) -> list[str]:
 
 def _links(cast: Cast) -> dict[str, str]:
     program, _ = container.interpreter()
-    return {cast.supervisor: str(program), cast.collector: str(program), cast.task: "/bin/sh"}
+    links = {cast.supervisor: str(program), cast.collector: str(program), cast.task: "/bin/sh"}
+    return links | ({cast.client: "/bin/sleep"} if cast.client else {})
 
 
 class InMachine:
@@ -69,13 +86,19 @@ class InMachine:
         agent = " ".join(_agent(cast, "/opt", cgroups.INSIDE, state))
         reads = " ".join(_collector(cast, "/opt", cgroups.INSIDE, "/data"))
         _, more = container.interpreter()
-        loop = nspawn.unit(
-            f"exec {agent}", service=f"Restart=always\n{STOP}", wanted=not cast.masked
-        )
+        units = {cast.unit: agent}
+        runtime, _, before, after = LAYOUTS[cast.layout]
+        if runtime:
+            client = f"/opt/{cast.supervisor} -I -S /opt/client.py {PIPE} /opt/{cast.client}"
+            units = {cast.unit: client, runtime: f'{agent} {PIPE} "{before}" "{after}"'}
+        service = f"Restart=always\n{STOP}"
         self._machine = nspawn.boot(
             stage.journal,
             {
-                cast.unit: loop,
+                **{
+                    name: nspawn.unit(f"exec {words}", service=service, wanted=not cast.masked)
+                    for name, words in units.items()
+                },
                 cast.collector_unit: nspawn.unit(
                     f"exec {reads}",
                     service=f"CPUAffinity={stage.core}\n{STOP}",

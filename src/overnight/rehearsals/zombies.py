@@ -48,8 +48,8 @@ class Zombies:
         groups = cgroups.Groups.make(stage.journal, stage.journal.run)
         groups.require(cast.zombies)
         groups.weigh(cast.workers)
-        groups.add(cast.unit, parent=True)
-        groups.add(cast.collector_unit)
+        groups.add(cast.parent, parent=True)
+        groups.add(f"{cgroups.SLICE}/{cast.collector_unit}")
         data = cgroups.disk_folder(stage)
         for number in range(cast.workers):
             with (data / f"data-{number}").open("wb") as file:
@@ -118,17 +118,25 @@ def _draw(stage: rehearsals.Stage) -> zombie_agent.Cast:
     agent, task, collector = random_names.draw(chance, 3)
     supervisor = f"{agent.partition('-')[0]}-{chance.choice(('init', 'run', 'up', 'boss'))}"
     zombies = chance.randint(*MANY[stage.brief])
+    # Too few calls fit into a brief form for the unit behind a runtime to be known.
+    may_be_elsewhere = not stage.brief and shutil.which("systemd-nspawn")
+    layout = chance.choice(list(zombie_agent.LAYOUTS)) if may_be_elsewhere else "unit"
+    starts = chance.randint(
+        8, 15 if layout == "unit" else 12
+    )  # of 64 containers at a time all have a name
     cast = zombie_agent.Cast(
         unit=f"{agent}.service",
         supervisor=supervisor,
         task=task,
         collector=collector,
         collector_unit=f"{collector}.service",
+        client="" if layout == "unit" else f"{agent.partition('-')[0]}-wait",
         zombies=zombies if stage.arm is not ArmKind.COLD else 0,
-        starts_per_second=chance.randint(8, 15),
+        starts_per_second=starts,
         workers=chance.choice((3, 4)),
         rate=ARM_RATE if stage.arm else 0,
         masked=stage.arm is ArmKind.FIXED,
+        layout=layout,
     )
     stage.facts.update(dataclasses.asdict(cast), machine=stage.journal.run)
     return cast

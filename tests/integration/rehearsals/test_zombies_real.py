@@ -55,6 +55,27 @@ def test_a_hidden_crash_loop_is_followed_to_the_reset(tmp_path: pathlib.Path) ->
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("seed", "layout"),
+    [(116, "docker-cgroupfs"), (100, "docker-systemd"), (117, "containerd-systemd")],
+)
+def test_containers_are_followed_to_the_unit_that_has_a_runtime_start_them(
+    tmp_path: pathlib.Path, seed: int, layout: str
+) -> None:
+    outcome = rehearsed.rehearse("zombies", seed, tmp_path, brief=False, need_verdict=True)
+    assert outcome.seed != seed or outcome.facts["layout"] == layout
+    assert outcome.diagnosis is not None
+    verdict = outcome.diagnosis.verdict
+    assert verdict.chain is not None
+    root = verdict.chain.steps[0]
+    assert (root.kind, root.subject.unit) == ("unit.hidden_crash_loop", outcome.facts["unit"])
+    if outcome.seed == seed:
+        assert root.subject.container == f"{layout.partition('-')[0]}:?"
+        assert not root.subject.cgroup.endswith(f"/{root.subject.unit}")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("killed", [False, True])
 def test_without_nspawn_the_agent_is_a_process_of_the_host(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, killed: bool
@@ -98,7 +119,7 @@ def seeding(run: str) -> bool:
 
 def striking(run: str) -> bool:
     try:
-        text = (MEMORY / run / "system.slice/memory.limit_in_bytes").read_text()
+        text = (MEMORY / run / "memory.limit_in_bytes").read_text()
     except OSError:
         return False
     return int(text) < 1 << 60

@@ -41,6 +41,7 @@ class HostSetup:
     supervisors: dict[str, tuple[float, float]] | None = (
         None  # units that acted; None: the true one
     )
+    restarted: int = 0  # how often the runtime itself restarted that loop's container
     spawns: list[nights.Spawn] = dataclasses.field(default_factory=list)
 
     def word(self) -> str:
@@ -117,14 +118,15 @@ def make(
     layout: str = "",
     every: float = 0.0,
     supervisors: dict[str, tuple[float, float]] | None = None,
+    restarted: int = 0,
     **fixed: object,
 ) -> HostSetup:
     """Set up a host with an ordinary load.
 
     `busy` is the mean load of its cores, `missing` are signals that it does not have, `lost` is the share of
     samples that the kernel dropped. With `bystander`, another process saturates a core without a queue during
-    the incident. `close` is the number of seconds between recurrences. `layout`, `every` and
-    `supervisors` are those of a crash loop that systemd does not count. `fixed` are fields of `nights.Host`.
+    the incident. `close` is the number of seconds between recurrences. `layout`, `every`,
+    `supervisors` and `restarted` are those of a crash loop that systemd does not count. `fixed` are fields of `nights.Host`.
     """
     chance = random.Random(f"{story} {seed}")
     queues = min(cores, chance.choice((4, 8, 8, 16, 32)))
@@ -148,6 +150,7 @@ def make(
     setup.missing, setup.lost, setup.bystander = frozenset(missing), lost, bystander
     setup.close = close
     setup.layout, setup.every, setup.supervisors = layout, every, supervisors
+    setup.restarted = restarted
     _fill(setup, busy if busy is not None else chance.uniform(0.08, 0.22))
     return setup
 

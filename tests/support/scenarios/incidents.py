@@ -118,7 +118,7 @@ def hidden_loop(setup: host_setup.HostSetup) -> tuple[str, nights.Births]:
     parent = "/system.slice" if driver == "systemd" else f"/{group or runtime}"
     image = f"amazon/amazon-{name}:latest" if runtime == "docker" else ""
     fact: dict[str, str | int] = {
-        "runtime": runtime, "container": name, "image": image, "group": group, "restarted": 0,
+        "runtime": runtime, "container": name, "image": image, "group": group, "restarted": setup.restarted,
         "programs": "agent",
     }  # fmt: skip
     creator = nights.Creator(

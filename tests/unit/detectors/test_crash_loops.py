@@ -162,6 +162,18 @@ def test_timers_of_a_healthy_host_are_not_a_loop(
     assert all(finding.confidence == (0.5 if cgroup == "/system.slice" else 0.9) for finding in answer.findings)  # fmt: skip
 
 
+@pytest.mark.parametrize(("dying", "every", "count"), [(5000, 14, 1), (5000, 120, 0), (300, 14, 0)])
+@pytest.mark.parametrize("cgroup", ["/system.slice", "/machine.slice"])
+def test_a_shared_slice_of_a_host_with_many_dying_cgroups_needs_no_more_births_than_a_unit(
+    tmp_path: pathlib.Path, cgroup: str, dying: int, every: int, count: int
+) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("cgroup-births", 10, lambda s: {cgroup: (s // every,) * 3 + (s,)})
+    home.signal("memory-cgroups", 60, lambda _: {"": (dying + 90, 90, dying, 0, 0)})
+    found = _run_detector(home, HIDDEN).findings
+    assert [finding.confidence for finding in found] == [0.5] * count
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_healthy_host_has_no_loop(tmp_path: pathlib.Path, seed: int) -> None:
     """A few restarts, and jobs of which most run longer than a minute."""
@@ -332,6 +344,7 @@ def test_a_unit_that_only_watches_a_container_that_docker_restarts_is_not_blamed
     (finding,) = _run_detector(home, HIDDEN).findings
     assert finding.subject.unit == ""
     assert any("the runtime itself restarted" in each.text for each in finding.against)
+    assert not any("watcher.service" in each.text for each in finding.evidence)
 
 
 @pytest.mark.parametrize(

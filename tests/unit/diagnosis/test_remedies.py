@@ -163,11 +163,12 @@ def test_text_in_brackets_is_left_out_when_a_value_is_missing() -> None:
     assert remedies.fill("{a}", {}) == ""
 
 
-def container_loop(container: str, unit: str = "", image: str = ""):
+def container_loop(container: str, unit: str = "", image: str = "", restarted: int = 0):
     loop = findings.hidden_loop(unit, 330, "/docker")
     subject = dataclasses.replace(loop.subject, container=container, image=image)
+    magnitude = {**loop.magnitude, "restarted": restarted}
     rest = [each for each in findings.reference() if each.kind != loop.kind]
-    return decide([*rest, dataclasses.replace(loop, subject=subject)])
+    return decide([*rest, dataclasses.replace(loop, subject=subject, magnitude=magnitude)])
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,9 @@ def container_loop(container: str, unit: str = "", image: str = ""):
         ("containerd:default/a", "", "ctr --namespace default containers list", ("docker", "crictl", "mask")),
         ("containerd:default/a", "a.service", "systemctl disable --now -- a.service && systemctl mask -- a.service", ("docker",)),
         ("kubernetes:prod/web-7/app", "prod/web-7", "kubectl --namespace prod describe pod web-7", ("docker", "ctr ", "mask")),
-        ("systemd:run-*.service", "", "crictl ps -a; docker ps -a", ("mask",)),
+        ("podman:?", "", "podman ps --all --no-trunc", ("docker", "crictl", "mask")),
+        ("podman:?", "a.service", "systemctl disable --now -- a.service && systemctl mask -- a.service", ("docker", "crictl")),
+        ("systemd:run-*.service", "", "systemctl list-units --all --type=service,scope", ("mask", "docker", "crictl")),
     ],
 )  # fmt: skip
 def test_the_fix_of_a_container_is_that_of_its_runtime(
@@ -191,6 +194,38 @@ def test_the_fix_of_a_container_is_that_of_its_runtime(
     commands = [step.command for step in container_loop(container, unit).fix if step.command]
     assert commands[0] == first
     assert not [command for command in commands for word in never if word in command]
+
+
+@pytest.mark.parametrize(
+    ("container", "unit", "restarted", "says"),
+    [
+        ("docker:web", "", 0, "An unknown unit starts container web, which is crash-looping"),
+        ("docker:web", "", 40, "Docker itself starts container web, which is crash-looping"),
+        ("docker:image=a/b:1", "", 0, "An unknown unit starts a container of image a/b:1, which"),
+        ("docker:?", "", 0, "An unknown unit starts a container of Docker, which"),
+        ("podman:user-7.slice/?", "", 0, "An unknown unit starts a container of Podman, which"),
+        ("systemd:run-*.scope", "", 0, "An unknown unit starts transient unit run-*.scope, which"),
+        ("kubernetes:prod/web-7/app", "prod/web-7", 40, "Container app of prod/web-7 is"),
+        ("", "user@7.service", 0, "A child of user@7.service is crash-looping"),
+        ("docker:web", "a.service", 0, "own supervisor, as container web of image a/b:1"),
+        ("docker:image=a/b:1", "a.service", 0, "own supervisor, as a container of image a/b:1"),
+        ("podman:?", "a.service", 0, "own supervisor, as a container of Podman"),
+        ("systemd:run-*.scope", "a.service", 0, "own supervisor, as transient unit run-*.scope"),
+        (
+            "",
+            "a.service",
+            0,
+            "a.service is crash-looping 330 times an hour under its own supervisor",
+        ),
+    ],
+)
+def test_the_cause_says_what_is_known_of_the_container_and_of_its_starter(
+    container: str, unit: str, restarted: int, says: str
+) -> None:
+    image = "a/b:1" if container.startswith("docker:") and container != "docker:?" else ""
+    verdict = container_loop(container, unit, image, restarted)
+    assert says in verdict.narrative.root_cause
+    assert verdict.narrative.root_cause.count("a/b:1") <= 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import random
 import threading
@@ -99,8 +100,58 @@ def test_units_run_the_installed_programs(
     assert "CPUAffinity=1" in collector
     assert collector.count("/data/data-") == drawn.workers
     assert "WantedBy=multi-user.target" not in collector
-    assert set(booted["files"]) == {"opt/collector.py", "opt/supervisor.py"}
+    assert set(booted["files"]) == {"opt/client.py", "opt/collector.py", "opt/supervisor.py"}
     assert in_machine.ready == tmp_path / "dev/shm/state/ready"
+
+
+@pytest.mark.parametrize(
+    ("layout", "runtime", "parent", "name"),
+    [
+        ("docker-cgroupfs", "docker.service", "docker", '"" ""'),
+        ("docker-systemd", "docker.service", "system.slice", '"docker-" ".scope"'),
+        ("containerd-systemd", "containerd.service", "system.slice", '"cri-containerd-" ".scope"'),
+    ],
+)
+def test_a_runtime_creates_the_cgroups_in_a_unit_of_its_own(
+    run_journal: journal.Journal,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    runtime: str,
+    parent: str,
+    name: str,
+) -> None:
+    new_stage = stage(run_journal, 3, tmp_path)
+    drawn = dataclasses.replace(zombies._draw(new_stage), layout=layout, client="flint-wait")
+    booted: dict[str, str] = {}
+    monkeypatch.setattr(
+        "overnight.machines.nspawn.boot",
+        lambda _, units, *__, **___: booted.update(units) or pathlib.Path,  # type: ignore[func-returns-value]
+    )
+    monkeypatch.setattr(pathlib.Path, "path", lambda inside: tmp_path, raising=False)
+    groups = cgroups.Groups(tmp_path / "groups", 1)
+    zombie_agent.InMachine(new_stage, drawn, groups, tmp_path / "data")
+    assert drawn.parent == parent
+    assert set(booted) == {drawn.unit, runtime, drawn.collector_unit}
+    assert f"/opt/supervisor.py {cgroups.INSIDE}/{parent} " in booted[runtime]
+    assert f"{zombie_agent.PIPE} {name}" in booted[runtime]
+    assert cgroups.INSIDE not in booted[drawn.unit]
+    assert f"/opt/client.py {zombie_agent.PIPE} /opt/flint-wait" in booted[drawn.unit]
+
+
+def test_the_full_form_has_all_layouts_and_the_brief_one_that_of_a_unit(
+    run_journal: journal.Journal, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zombies.shutil, "which", lambda _: "/usr/bin/systemd-nspawn")
+    stages = [stage(run_journal, seed, tmp_path) for seed in range(30)]
+    assert {zombies._draw(each).layout for each in stages} == {"unit"}
+    for each in stages:
+        each.brief = False
+    drawn = [zombies._draw(each) for each in stages]
+    assert {each.layout for each in drawn} == set(zombie_agent.LAYOUTS)
+    assert all((each.layout == "unit") == (each.client == "") for each in drawn)
+    monkeypatch.setattr(zombies.shutil, "which", lambda _: None)
+    assert {zombies._draw(each).layout for each in stages} == {"unit"}
 
 
 def test_the_truth_excludes_the_decoy(run_journal: journal.Journal, tmp_path: pathlib.Path) -> None:
@@ -122,13 +173,11 @@ def test_the_limit_is_the_used_memory_plus_a_margin(
     tmp_path: pathlib.Path, version: int, usage: str, limit: str, none: str
 ) -> None:
     groups = cgroups.Groups(tmp_path, version)
-    folder = tmp_path / cgroups.SLICE
-    folder.mkdir()
-    (folder / usage).write_text("1000\n")
+    (tmp_path / usage).write_text("1000\n")
     groups.limit(24)
-    assert (folder / limit).read_text() == "1024"
+    assert (tmp_path / limit).read_text() == "1024"
     groups.remove_limit()
-    assert (folder / limit).read_text() == none
+    assert (tmp_path / limit).read_text() == none
 
 
 def test_workers_have_the_weight_of_several_others(tmp_path: pathlib.Path) -> None:
@@ -145,10 +194,12 @@ def test_the_memory_controller_is_enabled_for_children_on_request(tmp_path: path
         top = tmp_path / str(version)
         (top / cgroups.SLICE).mkdir(parents=True)
         groups = cgroups.Groups(top, version)
-        groups.add("flint.service", parent=True)
+        groups.add("system.slice/flint.service", parent=True)
         control = top / cgroups.SLICE / "flint.service/cgroup.subtree_control"
         assert control.exists() == (version == 2)
-        groups.add("reader.service")  # it has a process: v2 does not let it enable controllers
+        groups.add(
+            "system.slice/reader.service"
+        )  # it has a process: v2 does not let it enable controllers
         assert not (top / cgroups.SLICE / "reader.service/cgroup.subtree_control").exists()
 
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 import socket
 import threading
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -94,10 +95,66 @@ def test_docker_is_known_by_the_path_where_its_state_cannot_be_read(tmp_path: pa
         assert found.key == "docker:?"
 
 
+def test_docker_with_a_data_root_elsewhere_is_read_there(tmp_path: pathlib.Path) -> None:
+    write_docker(tmp_path).rename(tmp_path / "state")
+    folder = tmp_path / "mnt/docker/containers" / ID
+    folder.mkdir(parents=True)
+    (tmp_path / "state").rename(folder / "config.v2.json")
+    (tmp_path / "etc/docker").mkdir(parents=True)
+    (tmp_path / containers.SETTINGS).write_text('{"data-root": "/mnt/docker"}')
+    assert find(tmp_path, f"/docker/{ID}") == AGENT
+
+
+def test_a_container_of_dockershim_is_its_pods(tmp_path: pathlib.Path) -> None:
+    """Its name counts the starts: k8s_app_web-7_prod_UID_12."""
+    labels = {"pod.namespace": "prod", "pod.name": "web-7", "container.name": "app"}
+    for number in range(2):
+        state = json.loads(STATE)
+        state["Name"] = f"/k8s_app_web-7_prod_0f3a_{number}"
+        state["Config"]["Labels"] = {f"io.kubernetes.{key}": text for key, text in labels.items()}
+        write_docker(tmp_path, json.dumps(state).encode(), f"{number:064x}")
+        found = find(tmp_path, f"{POD}/{number:064x}")
+        assert found
+        assert found.key == "kubernetes:prod/web-7/app"
+
+
+USER = "/user.slice/user-1000.slice/user@1000.service/user.slice"
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        (f"/machine.slice/libpod-{ID}.scope", "podman:?"),
+        (f"/batch.slice/libpod-{ID}.scope", "podman:?"),
+        (f"/system.slice/crio-{ID}.scope", "cri-o:?"),
+        (f"/system.slice/cri-containerd-{ID}.scope", "containerd:?"),
+        (f"{USER}/docker-{ID}.scope", "docker:user-1000.slice/?"),
+        (f"{USER}/libpod-{ID}.scope", "podman:user-1000.slice/?"),
+        ("/system.slice/run-u71.service", "systemd:run-*.service"),
+        ("/system.slice/run-p12-i4.scope", "systemd:run-*.scope"),
+        ("/system.slice/agent-48213.scope", "systemd:agent-*.scope"),
+        ("/system.slice/agent.scope", "systemd:agent.scope"),
+        ("/machine.slice/machine-a.scope", "systemd:machine-a.scope"),
+    ],
+)
+def test_what_no_runtime_names_is_known_by_its_own_name(
+    tmp_path: pathlib.Path, path: str, key: str
+) -> None:
+    write_docker(tmp_path, name=f"{3:064x}")
+    found = find(tmp_path, path)
+    assert found
+    assert found.key == key
+
+
 @pytest.mark.parametrize(
     "path",
     [
         f"/user.slice/user-1000.slice/{ID}",
+        f"{USER}/agent-48213.scope",
+        f"/machine.slice/libpod-conmon-{ID}.scope",
+        "/system.slice/session-12.scope",
+        "/system.slice/run-user-1000.mount",
+        f"{POD}/crio-{ID}.scope",
         "/system.slice/cron.service",
         "/user.slice/user-0.slice/session-12.scope",
         f"{POD}/{ID}",
@@ -119,6 +176,8 @@ def test_what_is_no_container_of_a_known_runtime_has_no_name(
 def test_names_with_random_parts_are_one_service() -> None:
     keys = {containers.Container("docker", f"ecs-web-3-app-{n:020x}", "web").key for n in range(5)}
     assert keys == {"docker:ecs-web-3-app-*"}
+    for name in (f"task-{uuid.uuid4()}", f"task-{uuid.uuid4()}", "task-907", "task-15021"):
+        assert containers.Container("containerd", name, group="n").key == "containerd:n/task-*"
     assert containers.Container("docker", "keen_curie", "a/b:1").key == "docker:image=a/b:1"
     assert (
         containers.Container("docker", "web-7", "a").key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import re
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
@@ -16,12 +15,7 @@ if TYPE_CHECKING:
     from overnight.model import clock
 
 MAX_UNITS = 2000
-# Short-lived cgroups of timers, sessions and jobs are normal here on every healthy host, so only many of
-# them count. A loop inside a unit or a pod creates its cgroups below its own.
-SHELF = re.compile(
-    r"(?:^|/)(?:system|user|user-\d+|app|background|session)\.slice$|/user@\d+\.service$"
-)
-SHELF_FACTOR = 10
+SHARED_SLICE_FACTOR = 10  # a loop inside a unit or a pod creates its cgroups below its own
 LONG_PAUSE = 600.0
 # Five restarts in twenty minutes; or six cgroups in ten, none of which lived a minute.
 RESTARTS, RESTART_SECONDS = 5, 1200.0
@@ -89,8 +83,7 @@ class HiddenLoop:
             if not young:
                 continue
             count, begin = self._recent.add(parent, now, young)
-            shelf = SHELF.search(parent) is not None
-            if count >= BIRTHS * (SHELF_FACTOR if shelf else 1):
+            if count >= BIRTHS * (SHARED_SLICE_FACTOR if cgroups.is_shared_slice(parent) else 1):
                 names = cgroups.names_of(parent)
                 unit = "" if names else processes.unit_of(parent)
                 yield watches.Sighting(

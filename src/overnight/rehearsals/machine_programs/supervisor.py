@@ -1,18 +1,20 @@
 """An agent whose task crashes at each start, and which restarts it forever, each time in a new cgroup.
 
 A file that the task wrote to memory outlives it, so its cgroup stays dying: one zombie per start. systemd
-sees a healthy unit.
+sees a healthy unit. As a container runtime it does so for an agent in another unit (client.py), 5 s at a time.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
+import secrets
 import sys
 import time
 
 TASK = 'echo 0 > "$1/cgroup.procs" && echo starting > "$2"; exit 1'
 LONG_NAP = 0.5
+CALL_SECONDS = 5.0
 
 
 def enter(folder: pathlib.Path) -> None:
@@ -39,13 +41,41 @@ def start(program: str, group: pathlib.Path, state: pathlib.Path) -> None:
     group.rmdir()
 
 
+def serve(
+    parent: pathlib.Path,
+    state: pathlib.Path,
+    program: str,
+    starts: int,
+    pipe: str,
+    before: str,
+    after: str,
+) -> None:
+    """Start that many containers at each call."""
+    os.mkfifo(pipe)
+    with open(pipe, "r+b", buffering=0) as calls:  # noqa: PTH123 - also opened for writing, so that it never ends
+        while calls.read(1):
+            for _ in range(starts):
+                name = secrets.token_hex(32)
+                start(program, parent / f"{before}{name}{after}", state / name)
+
+
 def main() -> None:
-    """Arguments: cgroup of the unit, own cgroup, state folder, task, zombies at first, starts per second."""
+    """Arguments: parent of the cgroups, own cgroup, state folder, task, zombies at first, starts per second.
+
+    For a runtime also: a pipe that has a line for each call, and the text before and after an id in a name.
+    """
     unit, home, state = (pathlib.Path(word) for word in sys.argv[1:4])
-    program, zombies, rate = sys.argv[4], int(sys.argv[5]), float(sys.argv[6])
+    program, zombies, rate, *runtime = (
+        sys.argv[4],
+        int(sys.argv[5]),
+        float(sys.argv[6]),
+        *sys.argv[7:],
+    )
     state.mkdir(parents=True, exist_ok=True)
     leave_zombies(unit, home, state, zombies)
     (state / "ready").touch()
+    if runtime:
+        serve(unit, state, program, round(rate * CALL_SECONDS), *runtime)
     number, next_at = 0, time.monotonic()
     while True:
         number += 1

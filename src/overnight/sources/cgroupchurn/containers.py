@@ -10,7 +10,8 @@ containerd's /run/containerd/io.containerd.runtime.v2.task/NAMESPACE/ID/config.j
      "io.kubernetes.cri.sandbox-name": "web-7", "io.kubernetes.cri.sandbox-namespace": "prod"}}
 
 The cgroups are /docker/ID or docker-ID.scope, /NAMESPACE/ID or cri-containerd-ID.scope. A container that was removed before its
-file could be read is asked for in Docker's API: GET of its state, and of the events that name it.
+file could be read is asked for in Docker's API: GET of its state, and of the events that name it. Of Podman's and CRI-O's
+containers only the runtime is known, by libpod-ID.scope and crio-ID.scope.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections.abc import Callable, Mapping
 from overnight import errors, sources
 
 DOCKER, API = "var/lib/docker/containers", "run/docker.sock"
+SETTINGS = "etc/docker/daemon.json"
 BUNDLES = (
     "run/containerd/io.containerd.runtime.v2.task",
     "run/k3s/containerd/io.containerd.runtime.v2.task",
@@ -44,27 +46,37 @@ API_PAUSE_S = 300.0  # after one that was late or failed
 MAX_CALLS = 2  # in a poll
 
 HEX = re.compile(r"[0-9a-f]{64}")
-SCOPE = re.compile(
-    r"(?:(docker|nerdctl|cri-containerd|crio|libpod)-)?(.{1,128}?)(?:\.scope)?", re.DOTALL
-)
-TRANSIENT = re.compile(
-    r"run-.*\.(?:service|scope)", re.DOTALL
-)  # of systemd-run: never the same name twice
+RUNTIMES = {
+    "docker": "docker", "nerdctl": "containerd", "cri-containerd": "containerd", "crio": "cri-o", "libpod": "podman",
+}  # fmt: skip
+SCOPE = re.compile(rf"(?:({'|'.join(RUNTIMES)})-)?(.{{1,128}}?)(?:\.scope)?", re.DOTALL)
+# Units without a file, whose names mostly live once; not logind's sessions.
+TRANSIENT = re.compile(r"(?!session-).*\.scope|run-.*\.service", re.DOTALL)
+TRANSIENT_PARENTS = ("/system.slice", "/machine.slice")
 POD = re.compile(r"(?:^|/)(?:kubepods|[^/]*-pod[0-9a-f]{8}[^/]*\.slice)(?:[./-]|$)")
 # What differs from one container to the next of the same service, and the names that Docker invents.
-RANDOM = re.compile(r"[0-9a-f]{12,}|(?<=[.-])[a-z0-9]{25}$|\d{5,}")
+RANDOM = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{12,}|(?<=[.-])[a-z0-9]{25}$|\d{3,}"
+)
 INVENTED = re.compile(r"[a-z]+_[a-z]+\d?")
-ANNOTATION = "io.kubernetes.cri."
+# Of the CRI's runtimes, and of kubelet's dockershim: the pod's namespace and name, and the container.
+POD_NAMES = tuple(
+    tuple(f"io.kubernetes.{name}" for name in names)
+    for names in (
+        ("cri.sandbox-namespace", "cri.sandbox-name", "cri.container-name"),
+        ("pod.namespace", "pod.name", "container.name"),
+    )
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Container:
-    """What names a container; `runtime` is docker, containerd, kubernetes, or systemd for transient units."""
+    """What names a container; `runtime` is also kubernetes, for pods, and systemd, for transient units."""
 
     runtime: str
     name: str = ""
     image: str = ""
-    group: str = ""  # containerd's namespace, or the pod as NAMESPACE/NAME
+    group: str = ""  # containerd's namespace, the pod as NAMESPACE/NAME, or a user's slice
     restarted: int = 0  # by the runtime itself
 
     @property
@@ -94,11 +106,15 @@ def _table(value: object) -> Mapping[str, object]:
 def parse_docker(state: object) -> Container:
     """Name a container by Docker's state of it."""
     table = _table(state)
+    settings = _table(table.get("Config"))
+    name, image = _text(table.get("Name")).lstrip("/"), _text(settings.get("Image"))
+    if pod := _parse_pod(_table(settings.get("Labels")), image):
+        return pod
     count = table.get("RestartCount")
     return Container(
         "docker",
-        _text(table.get("Name")).lstrip("/"),
-        _text(_table(table.get("Config")).get("Image")),
+        name,
+        image,
         restarted=min(count, 1 << 31) if isinstance(count, int) and count > 0 else 0,
     )
 
@@ -106,18 +122,23 @@ def parse_docker(state: object) -> Container:
 def parse_bundle(namespace: str, name: str, bundle: object) -> Container:
     """Name a container by the configuration that containerd gave the runtime."""
     table = _table(bundle)
-    noted = {key: _text(value) for key, value in _table(table.get("annotations")).items()}
-    pod = [noted.get(f"{ANNOTATION}sandbox-{part}", "") for part in ("namespace", "name")]
-    if all(pod):
-        own = noted.get(f"{ANNOTATION}container-name", "") or "sandbox"
-        image = noted.get(f"{ANNOTATION}image-name", "")
-        return Container("kubernetes", own, image, "/".join(pod))
+    noted = _table(table.get("annotations"))
+    if pod := _parse_pod(noted, _text(noted.get("io.kubernetes.cri.image-name"))):
+        return pod
     if HEX.fullmatch(name):
-        name = noted.get("nerdctl/name", "")
+        name = _text(noted.get("nerdctl/name"))
         arguments = _table(table.get("process")).get("args")
         if not name and isinstance(arguments, list) and arguments:
             name = _text(arguments[0]).rpartition("/")[2]
     return Container("containerd", name, "", namespace)
+
+
+def _parse_pod(noted: Mapping[str, object], image: str) -> Container | None:
+    for names in POD_NAMES:
+        namespace, pod, container = (_text(noted.get(name)) for name in names)
+        if namespace and pod:
+            return Container("kubernetes", container or "sandbox", image, f"{namespace}/{pod}")
+    return None
 
 
 class Containers:
@@ -127,6 +148,8 @@ class Containers:
         self, root: pathlib.Path = sources.ROOT, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._root = os.fspath(root)
+        moved = _text(_table(_read_json(f"{self._root}/{SETTINGS}")).get("data-root"))
+        self._docker = f"{self._root}/{f'{moved}/containers' if moved else DOCKER}"
         self._clock = clock
         self._known: dict[str, Container | None] = {}  # of this poll: it has a cgroup per hierarchy
         self._lookups = [0, 0]
@@ -141,30 +164,35 @@ class Containers:
     def find(self, parent: str, directory: str) -> Container | None:
         """Return the container of a new cgroup; None where it is none, or the runtime cannot be asked.
 
-        Users name the cgroups below their own slice themselves, so none of these is looked up.
+        Users name the cgroups below their own slice themselves, so none of these is looked up: rootless containers
+        have a runtime and the user's slice.
         """
-        if parent == "/system.slice" and TRANSIENT.fullmatch(directory):
-            return Container("systemd", _text(f"run-*.{directory.rpartition('.')[2]}"))
         match = SCOPE.fullmatch(directory)
-        if match is None or parent.startswith("/user.slice"):
-            return None
-        prefix, name = match[1] or "", match[2]
+        prefix, name = (match[1] or "", match[2]) if match else ("", "")
         is_id = HEX.fullmatch(name) is not None
-        if name not in self._known and self._lookups[is_id] < MAX_LOOKUPS:
+        if parent.startswith("/user.slice/"):
+            user = _text(parent.split("/")[2])
+            return Container(RUNTIMES[prefix], group=user) if prefix and is_id else None
+        if name and name not in self._known and self._lookups[is_id] < MAX_LOOKUPS:
             self._lookups[is_id] += 1
             self._known[name] = self._look_up(parent, prefix, name, is_id=is_id)
-        return self._known.get(name)
+        container = self._known.get(name)
+        is_unit = parent in TRANSIENT_PARENTS and not prefix and TRANSIENT.fullmatch(directory)
+        if container is None and is_unit:
+            container = Container("systemd", re.sub(r"^run-.*\.", "run-*.", _text(directory)))
+        return container
 
     def _look_up(self, parent: str, prefix: str, name: str, *, is_id: bool) -> Container | None:
         container = (self._read_docker(name) if is_id else None) or self._read_bundle(name)
-        if container is None and is_id and prefix in ("", "docker") and POD.search(parent) is None:
-            container = self._ask_docker(name)
+        if container is None and is_id and POD.search(parent) is None:
+            if prefix in ("", "docker"):
+                container = self._ask_docker(name)
             if container is None and (prefix or parent.endswith("/docker")):
-                container = Container("docker")
+                container = Container(RUNTIMES[prefix or "docker"])
         return container
 
     def _read_docker(self, name: str) -> Container | None:
-        state = _read_json(f"{self._root}/{DOCKER}/{name}/config.v2.json")
+        state = _read_json(f"{self._docker}/{name}/config.v2.json")
         return None if state is None else parse_docker(state)
 
     def _read_bundle(self, name: str) -> Container | None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
+from overnight.rehearsals import zombie_agent
 from overnight.rehearsals.machine_programs import supervisor
 
 
@@ -43,3 +50,46 @@ def test_a_simulated_past_leaves_the_state_of_its_starts(
     assert len(list(state.iterdir())) == 5
     assert list(unit.iterdir()) == []
     assert entered == [word for number in range(5) for word in (f"past-{number}", "unit")]
+
+
+def test_a_runtime_starts_containers_at_each_call_and_no_other(
+    tmp_path: pathlib.Path, place: tuple[pathlib.Path, pathlib.Path]
+) -> None:
+    unit, state = place
+    pipe = tmp_path / "pipe"
+    task = tmp_path / "task"
+    task.write_text('#!/bin/sh\nbasename "$4" > "$5"\n')
+    task.chmod(0o755)
+    arguments = (unit, state, str(task), 3, str(pipe), "docker-", ".scope")
+    threading.Thread(target=supervisor.serve, args=arguments, daemon=True).start()
+    wait_for(pipe.exists)
+    for count in (3, 6):
+        with pipe.open("ab", buffering=0) as calls:
+            calls.write(b"+")
+        wait_for(lambda: len(list(state.iterdir())) >= count and not list(unit.iterdir()))  # noqa: B023
+        assert len(list(state.iterdir())) == count
+    for file in state.iterdir():
+        assert file.read_text().strip() == f"docker-{file.name}.scope"
+        assert len(file.name) == 64
+
+
+def test_the_agent_calls_and_waits(tmp_path: pathlib.Path) -> None:
+    pipe, program = tmp_path / "pipe", zombie_agent.INSIDE / "client.py"
+    os.mkfifo(pipe)
+    with (
+        pipe.open("r+b", buffering=0) as calls,
+        subprocess.Popen([sys.executable, "-I", "-S", program, pipe, "/bin/sleep"]) as agent,
+    ):
+        try:
+            assert calls.read(1) == b"+"
+            children = pathlib.Path(f"/proc/{agent.pid}/task/{agent.pid}/children")
+            wait_for(lambda: children.read_text().split())
+        finally:
+            agent.kill()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 8
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
