@@ -305,7 +305,7 @@ def test_a_unit_supervises_a_container_if_it_acts_at_its_births_more_than_by_cha
         image="amazon/ecs:1",
     )
     assert (finding.confidence > 0.85) == bool(unit)
-    who = unit or "container ecs-agent (amazon/ecs:1)"
+    who = f"{unit} starts container ecs-agent, which" if unit else "container ecs-agent"
     assert finding.summary.startswith(f"{who} is in a crash loop")
     texts = [each.text for each in finding.evidence]
     assert any(f"{counts[1]} of {counts[0]} births" in text for text in texts) == bool(unit)

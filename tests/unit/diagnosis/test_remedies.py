@@ -261,7 +261,7 @@ def test_an_unsafe_name_of_a_container_is_left_out_of_commands(name: str, runtim
         ("docker:ecs", "", {"culprit": "container ecs", "container": "ecs"}),
         ("docker:ecs", "ecs.service", {"culprit": "ecs.service", "container": "ecs"}),
         ("docker:image=a/b:1", "", {"culprit": "a container of image a/b:1"}),
-        ("docker:?", "", {}),
+        ("docker:?", "", {"culprit": "a container of Docker"}),
         ("", "ecs.service", {"culprit": "ecs.service"}),
     ],
 )
