@@ -152,8 +152,9 @@ def run(name: str, only: str, jobs: int, broken: tuple[str, ...]) -> str | None:
         with concurrent.futures.ProcessPoolExecutor(
             jobs, mutants.fork, lambda: mutants.use(trees.get())
         ) as workers:
-            results = workers.map(judge, entries, [broken] * len(entries))
-            for number, (entry, outcome) in enumerate(zip(entries, results, strict=True), 1):
+            judged = {workers.submit(judge, entry, broken): entry for entry in entries}
+            for number, done in enumerate(concurrent.futures.as_completed(judged), 1):
+                entry, outcome = judged[done], done.result()
                 counts[entry["area"]][outcome.split()[0].rstrip(":")] += 1
                 print(
                     f"{number}/{len(entries)} {outcome}: {entry['path']}:{entry['line']} {entry['new'].strip()}",
