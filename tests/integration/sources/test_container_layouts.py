@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.needs_root, pytest.mark.together]
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures/containers"
 ID = f"{os.getpid():064x}"  # another run of this test on the same host has other containers
-NAME = f"agent-{os.getpid() % 1000}"
+# Letters alone: digits would count as the random part of a name.
+NAME = f"agent-{str(os.getpid()).translate(str.maketrans('0123456789', 'abcdefghij'))}"
 UNIT = f"overnight-test-{os.getpid()}.service"
 # A client in the unit's own cgroup, which waits for a program that it moved into the new one.
 LOOP = """
