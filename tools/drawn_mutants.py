@@ -5,7 +5,11 @@
 
 Whoever writes the mistakes writes all of them before the first run. Unlike tests/mutants.toml, which keeps what tests must
 notice, an entry names no test: all tests of its area run, and a mistake that changes nothing counts as survived. Tests that
-fail on this host without a mistake notice nothing: --leave-out names a file of them.
+fail on this host without a mistake notice nothing: --leave-out names a file of them. All tests of an area take minutes for
+each mistake that survives. With the coverage of one run, only those that execute the line run, and those of processes:
+
+    pytest tests/unit tests/contract tests/scenarios --cov --cov-context=test --cov-report=
+    python tools/drawn_mutants.py run drawn.toml --coverage .coverage
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
+
+import coverage
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from tools import mutants
@@ -81,7 +88,39 @@ def draw(seed: int, count: int) -> None:
         print(f"old = {json.dumps(old)}\nnew = {json.dumps(old)}\n")
 
 
-def judge(entry: dict[str, str | int], broken: tuple[str, ...]) -> str:
+def find_tests(entry: dict[str, str | int], coverage_file: str) -> list[tuple[str, ...]]:
+    """Return the tests to run, in groups; those that measured coverage does not see are a group each."""
+    tests = AREAS[str(entry["area"])]
+    if not coverage_file:
+        return [(each,) for each in tests]
+    measured = coverage.CoverageData(coverage_file)
+    measured.read()
+    contexts = measured.contexts_by_lineno(str(pathlib.Path(entry["path"]).resolve()))
+    names = {
+        context.rpartition("|")[0]
+        for line in _statement(str(entry["path"]), int(entry["line"]))
+        for context in contexts.get(line, ())
+        if "|" in context
+    }
+    processes = [(each,) for each in tests if each.startswith("tests/integration")]
+    return [tuple(sorted(names)), *processes] if names else processes
+
+
+def _statement(path: str, line: int) -> range:
+    """Return the lines of the statement of a line, without those of statements in it."""
+    found = range(line, line + 1)
+    for node in ast.walk(ast.parse(pathlib.Path(path).read_text())):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            end = body[0].lineno if body else (node.end_lineno or node.lineno) + 1
+            if node.lineno <= line < max(end, node.lineno + 1):
+                found = range(node.lineno, max(end, node.lineno + 1))
+    return found
+
+
+def judge(
+    entry: dict[str, str | int], groups: Sequence[tuple[str, ...]], broken: tuple[str, ...]
+) -> str:
     file = mutants.tree / str(entry["path"])
     text = file.read_text()
     lines = text.splitlines(keepends=True)
@@ -91,30 +130,26 @@ def judge(entry: dict[str, str | int], broken: tuple[str, ...]) -> str:
     lines[number] = f"{entry['new']}\n"
     file.write_text("".join(lines))
     outcome = "survived"
-    for tests in AREAS[str(entry["area"])]:
+    for tests in groups:
         status = run_tests(tests, broken)
         # A collection that breaks is noticed, too; a run that had to be ended is noticed only if it does so again.
         if status is None:
             status = run_tests(tests, broken)
         if status not in (0, NO_TESTS):
-            outcome = f"noticed by {find_failed() or tests}" if status else "noticed: it hangs"
+            outcome = f"noticed by {find_failed() or tests[0]}" if status else "noticed: it hangs"
             break
     file.write_text(text)
     return outcome
 
 
-def run_tests(tests: str, broken: tuple[str, ...]) -> int | None:
+def run_tests(tests: tuple[str, ...], broken: tuple[str, ...]) -> int | None:
     """Run tests of the copy that this process works in until one fails; return pytest's status, None if it hangs."""
     own = {"PYTHONPATH": f"{mutants.tree}/src:{os.environ.get('PYTHONPATH', '')}", "CI": "true"}
     options = ["-qx", "--tb=no", "-p", "no:cacheprovider", "-m", SELECTED]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        *options,
-        tests,
-        *(f"--deselect={name}" for name in broken),
-    ]
+    names = pathlib.Path(f"{mutants.tree}.tests")
+    names.write_text("\n".join(tests))
+    left_out = (f"--deselect={name}" for name in broken)
+    command = [sys.executable, "-m", "pytest", *options, *left_out, f"@{names}"]
     with pathlib.Path(f"{mutants.tree}.log").open("w") as log:
         child = subprocess.Popen(
             command, cwd=mutants.tree, env=os.environ | own | {"PYTHONDONTWRITEBYTECODE": "1"},
@@ -137,7 +172,7 @@ def find_failed() -> str:
     return failed[-1].split(" ", 1)[1][:150] if failed else ""
 
 
-def run(name: str, only: str, jobs: int, broken: tuple[str, ...]) -> str | None:
+def run(name: str, only: str, jobs: int, broken: tuple[str, ...], measured: str) -> str | None:
     entries = [
         entry
         for entry in tomllib.loads(pathlib.Path(name).read_text())["mutant"]
@@ -152,7 +187,10 @@ def run(name: str, only: str, jobs: int, broken: tuple[str, ...]) -> str | None:
         with concurrent.futures.ProcessPoolExecutor(
             jobs, mutants.fork, lambda: mutants.use(trees.get())
         ) as workers:
-            judged = {workers.submit(judge, entry, broken): entry for entry in entries}
+            judged = {
+                workers.submit(judge, entry, find_tests(entry, measured), broken): entry
+                for entry in entries
+            }
             for number, done in enumerate(concurrent.futures.as_completed(judged), 1):
                 entry, outcome = judged[done], done.result()
                 counts[entry["area"]][outcome.split()[0].rstrip(":")] += 1
@@ -186,12 +224,13 @@ def main() -> str | None:
         type=pathlib.Path,
         help="file of tests that fail on this host without a mistake",
     )
+    running.add_argument("--coverage", default="", help="file of pytest-cov, with a context a test")
     options = parser.parse_args()
     if options.verb == "draw":
         draw(options.seed, options.count)
         return None
     broken = options.leave_out.read_text().splitlines() if options.leave_out else ()
-    return run(options.file, options.only, options.jobs, tuple(broken))
+    return run(options.file, options.only, options.jobs, tuple(broken), options.coverage)
 
 
 if __name__ == "__main__":
