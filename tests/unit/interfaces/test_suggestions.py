@@ -136,13 +136,18 @@ def test_what_does_not_parse_is_found(words: str, problem: str) -> None:
     assert bool(problem) == bool(_find_problem(words))
 
 
+@functools.cache
+def _build() -> Any:
+    return typer.main.get_command(cli.build())
+
+
 def _find_problem(words: str) -> str:
     """Return why the real command line refuses these words; '' where it takes them."""
     line = words.partition(" > ")[0]
     line = re.sub(r"(?<![\w/.-])[A-Z][A-Z/-]*(?![\w/])", VALUE, line)
     line = line.replace(f"-O {VALUE}", "-O svg")
     _, arranged = cli._arrange(shlex.split(line))
-    command: Any = typer.main.get_command(cli.build())
+    command = _build()
     current = session.Session()
     try:
         context = command.make_context("overnight", arranged, obj=current)
