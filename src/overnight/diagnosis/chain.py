@@ -25,6 +25,7 @@ MAX_STEPS = 8
 MAX_CAUSES = 6  # of one kind for one effect; the strongest
 MAX_REASONS = 3
 AS_WELL = 0.85  # of the strength of the winner's link
+TWIN, LIKELY = 0.9, 0.6  # the same between two roots; what many units share is less sure to be one
 # These count only where there is something to compare with.
 SPARE = ("recurrence", "same_culprit", "waited")
 
@@ -227,6 +228,26 @@ def find_other_incident(winner: Chain, others: Sequence[Chain]) -> Chain | None:
             if not places(winner) & places(other)
             and other.root.id not in same
             and other.links[-1].strength >= AS_WELL * winner.links[-1].strength
+        ),
+        None,
+    )
+
+
+def find_twin(winner: Chain, others: Sequence[Chain]) -> Chain | None:
+    """Return a chain whose root leads to the same effect as strongly, so that either may be the cause.
+
+    Processes are none: those that share a core saturate it together.
+    """
+    link = winner.links[0]
+    return next(
+        (
+            other
+            for other in others
+            if other.root.id != winner.root.id
+            and other.links[0].effect == link.effect
+            and other.links[0].strength >= TWIN * link.strength
+            and other.root.confidence >= LIKELY
+            and not (winner.root.subject.process or other.root.subject.process)
         ),
         None,
     )

@@ -141,8 +141,13 @@ def _root_cause(
             f" Why {leading.root.subject.process or 'it'} did so is not known: unknown mechanism"
         )
         text += f"{_top_path(leading.root)}."
-    claimed = verdict.status is VerdictStatus.CAUSE_FOUND
-    return text if claimed else f"Not established. Suspected: {text}"
+    if verdict.status is VerdictStatus.CAUSE_FOUND:
+        return text
+    if twin := chains.find_twin(leading, verdict.alternatives):
+        text += (
+            f" Equally likely: {_describe(twin.root, known)} Nothing shows which of the two it is."
+        )
+    return f"Not established. Suspected: {text}"
 
 
 def _is_actor_only(root: Finding, known: knowledge.Knowledge) -> bool:

@@ -8,7 +8,7 @@ import findings
 import pytest
 
 from overnight.diagnosis import completeness, decision
-from overnight.model.verdict import GapKind
+from overnight.model.verdict import GapKind, VerdictStatus
 
 STARVED = ["cpu.core_saturated", "net.queue_starved", "net.driver_reset"]
 LOOP = ["unit.hidden_crash_loop", "memory.zombie_cgroups", "memory.cgroup_walk", *STARVED]
@@ -128,6 +128,21 @@ def test_two_loops_that_match_equally_lower_confidence() -> None:
     verdict = decide([*findings.reference(), findings.hidden_loop("twin.service", 329)])
     assert verdict.score < 0.8 * alone.score
     assert verdict.gaps[0].kind is GapKind.RIVAL
+    # Neither is masked before it is known which of them leaks.
+    assert verdict.status is VerdictStatus.INCONCLUSIVE
+    assert verdict.confidence <= 0.5
+    assert verdict.fix == ()
+    assert all(unit in verdict.narrative.root_cause for unit in ("ecs.service", "twin.service"))
+    assert "Nothing shows which of the two it is" in verdict.narrative.root_cause
+
+
+@pytest.mark.parametrize(("cgroup", "sureness"), [("/cron", 1.0), ("/docker", 0.5)], ids=["elsewhere", "shared"])  # fmt: skip
+def test_a_loop_that_is_less_likely_takes_no_confidence(cgroup: str, sureness: float) -> None:
+    other = findings.hidden_loop("cron.service", 329, cgroup)
+    other = dataclasses.replace(other, confidence=sureness * other.confidence)
+    verdict = decide([*findings.reference(), other])
+    assert verdict.chain.steps[0].subject.unit == "ecs.service"
+    assert verdict.status is VerdictStatus.CAUSE_FOUND
 
 
 def test_a_crash_loop_without_a_link_to_the_core_is_ruled_out() -> None:
