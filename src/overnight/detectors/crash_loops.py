@@ -355,10 +355,10 @@ def _doubt(draft: _base.Draft, creator: _creators.Creator) -> None:
     if not creator.container or creator.container.startswith("kubernetes:"):
         return
     if not creator.unit:
-        known = (
-            f"{len(creator.supervisors)} units acted" if creator.supervisors else "no unit acted"
-        )
-        text = f"{known} at the births: which of them, or what else, starts the containers is not known"
+        acted = f"{len(creator.supervisors) or 'no'} {'units' if creator.supervisors else 'unit'} acted at the births"
+        if not creator.watched:
+            acted = "the units that act at the births were not recorded"
+        text = f"{acted}: what starts the containers is not known"
         if creator.restarted:
             text = f"the runtime itself restarted the container {creator.restarted} times"
         draft.oppose(
