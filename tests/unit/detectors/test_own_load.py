@@ -150,10 +150,17 @@ def test_another_process_is_the_culprit_and_the_load_is_context(
 
 
 @pytest.mark.parametrize("baseline", [True, False])
-@pytest.mark.parametrize(("share", "other", "is_load"), [(0.6, 0.4, False), (0.7, 0.3, True), (0.8, 0.2, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("share", "other", "is_load"), [(0.6, 0.4, False), (0.7, 0.3, True), (0.8, 0.2, True)]
+)
 def test_a_small_process_beside_a_large_load_did_not_saturate_the_core(
-    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes], share: float, other: float, is_load: bool, baseline: bool
-) -> None:  # fmt: skip
+    tmp_path: pathlib.Path,
+    worker: subprocess.Popen[bytes],
+    share: float,
+    other: float,
+    is_load: bool,
+    baseline: bool,
+) -> None:
     """One that wants all of the core gets as much of it as the worker."""
     world = World(tmp_path, worker.pid, share, other, baseline=baseline)
     found, texts = world.ask()
@@ -166,7 +173,9 @@ def test_a_small_process_beside_a_large_load_did_not_saturate_the_core(
         assert said.headline.endswith("overnight's own load saturated core 2")
     else:
         assert said.headline.endswith("dd saturated core 2")
-        assert said.root_cause.startswith("Apart from overnight's own load with 0.6 cores, dd was the top consumer")  # fmt: skip
+        assert said.root_cause.startswith(
+            "Apart from overnight's own load with 0.6 cores, dd was the top consumer"
+        )
 
 
 def test_the_load_alone_is_said_to_be_it(
@@ -203,8 +212,12 @@ def test_another_process_of_the_same_name_is_not_excused(
     ids=["it ran", "it had ended", "it used three quarters"],
 )
 def test_without_samples_the_pid_names_a_load_that_still_ran(
-    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes], ended: int, share: int, blamed: list[str]
-) -> None:  # fmt: skip
+    tmp_path: pathlib.Path,
+    worker: subprocess.Popen[bytes],
+    ended: int,
+    share: int,
+    blamed: list[str],
+) -> None:
     """A minute after the load, its pid may be another process's."""
     home = casebook.Home(tmp_path).cpu(saturated)
 

@@ -136,7 +136,9 @@ def test_two_loops_that_match_equally_lower_confidence() -> None:
     assert "Nothing shows which of the two it is" in verdict.narrative.root_cause
 
 
-@pytest.mark.parametrize(("cgroup", "sureness"), [("/cron", 1.0), ("/docker", 0.5)], ids=["elsewhere", "shared"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cgroup", "sureness"), [("/cron", 1.0), ("/docker", 0.5)], ids=["elsewhere", "shared"]
+)
 def test_a_loop_that_is_less_likely_takes_no_confidence(cgroup: str, sureness: float) -> None:
     other = findings.hidden_loop("cron.service", 329, cgroup)
     other = dataclasses.replace(other, confidence=sureness * other.confidence)
