@@ -108,7 +108,9 @@ def _sureness(counted: trends.GrowthByKey) -> float:
 def _require_length(counted: trends.GrowthByKey, what: str, need: Need) -> None:
     """Raise MissingError where the recording is too short to show that there is no loop."""
     if counted.seconds < MIN_SECONDS:
-        text = f"{what} were recorded for only {counted.seconds:.0f} s before the event"
+        text = f"{what} were not recorded before the event"
+        if counted.seconds:
+            text = f"{what} were recorded for only {counted.seconds:.0f} s before the event"
         raise _base.MissingError(text, need)
 
 

@@ -81,8 +81,19 @@ def narrate(
         todo=todo,
         todo_command=_first_command(verdict.next) if todo else "",
         cleared=_cleared(verdict, known),
-        missing=_missing(verdict.gaps),
+        missing=_missing(verdict.gaps, _list_unseen(verdict, leading, known) if claimed else ()),
     )
+
+
+def _list_unseen(
+    verdict: Verdict, leading: Chain | None, known: knowledge.Knowledge
+) -> Iterable[str]:
+    """List what may be behind the root, but could not be seen."""
+    silent = {each.detector: each.why for each in verdict.answers if each.status is Status.NO_DATA}
+    for rule in known.rules if leading else ():
+        kind = known.kind(rule.cause)
+        if leading and leading.root.kind in rule.effects and kind.detector in silent:
+            yield f"evidence of {kind.name} behind it ({silent[kind.detector]})"
 
 
 def _first_command(steps: Iterable[Step]) -> str:
@@ -262,10 +273,10 @@ def _explain_direct(verdict: Verdict, end: Finding, known: knowledge.Knowledge) 
             return
 
 
-def _missing(gaps: Sequence[Gap]) -> str:
+def _missing(gaps: Sequence[Gap], unseen: Iterable[str] = ()) -> str:
     # What no imported file contains is never among the "more".
     worst = sorted(_select_worst(gaps), key=lambda gap: gap.kind is not GapKind.NOT_IMPORTED)
-    names = list(dict.fromkeys(gap.what for gap in worst))
+    names = list(dict.fromkeys((*unseen, *(gap.what for gap in worst))))
     if not names:
         return "nothing"
     more = len(names) - MAX_MISSING

@@ -123,6 +123,17 @@ def test_a_loop_that_matches_in_part_is_an_alternative_with_its_contradictions()
     assert "different cgroup: /cron, not /docker" in lost.why_not
 
 
+def test_what_may_be_behind_the_root_and_was_not_recorded_is_missing() -> None:
+    """No score is lowered: a recording may be older than a detector."""
+    walk = [each for each in findings.reference() if each.kind not in LOOP[:2]]
+    whole, silent = decide(walk), decide(walk, no_data=["zombies", "rt-hog"])
+    assert silent.chain.steps[0].kind == "memory.cgroup_walk"
+    assert silent.score == whole.score
+    assert whole.narrative.missing == "nothing"
+    assert "evidence of dying (zombie) memory cgroups behind it (" in silent.narrative.missing
+    assert "real-time" not in silent.narrative.missing
+
+
 def test_two_loops_that_match_equally_lower_confidence() -> None:
     alone = decide(findings.reference())
     verdict = decide([*findings.reference(), findings.hidden_loop("twin.service", 329)])
