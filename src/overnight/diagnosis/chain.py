@@ -234,23 +234,31 @@ def find_other_incident(winner: Chain, others: Sequence[Chain]) -> Chain | None:
 
 
 def find_twin(winner: Chain, others: Sequence[Chain]) -> Chain | None:
-    """Return a chain whose root leads to the same effect as strongly, so that either may be the cause.
+    """Return a chain with another unit or container that leads to the same effect as strongly: either may be the cause.
 
     Processes are none: those that share a core saturate it together.
     """
     link = winner.links[0]
+    loops = (
+        each
+        for each in others
+        if each.root.id != winner.root.id and _is_unit(winner) and _is_unit(each)
+    )
     return next(
         (
             other
-            for other in others
-            if other.root.id != winner.root.id
-            and other.links[0].effect == link.effect
+            for other in loops
+            if other.links[0].effect == link.effect
             and other.links[0].strength >= TWIN * link.strength
             and other.root.confidence >= LIKELY
-            and not (winner.root.subject.process or other.root.subject.process)
         ),
         None,
     )
+
+
+def _is_unit(chain: Chain) -> bool:
+    root = chain.root.subject
+    return not root.process and bool(root.unit or root.container or root.cgroup)
 
 
 def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str:
