@@ -236,29 +236,19 @@ def find_other_incident(winner: Chain, others: Sequence[Chain]) -> Chain | None:
 def find_twin(winner: Chain, others: Sequence[Chain]) -> Chain | None:
     """Return a chain with another unit or container that leads to the same effect as strongly: either may be the cause.
 
-    Processes are none: those that share a core saturate it together.
+    Processes are none: those that share a core saturate it together. Containers without a name may be the winner's.
     """
     link = winner.links[0]
-    loops = (
-        each
-        for each in others
-        if each.root.id != winner.root.id and _is_unit(winner) and _is_unit(each)
-    )
-    return next(
-        (
-            other
-            for other in loops
-            if other.links[0].effect == link.effect
-            and other.links[0].strength >= TWIN * link.strength
-            and other.root.confidence >= LIKELY
-        ),
-        None,
-    )
 
+    def is_twin(other: Chain) -> bool:
+        root = other.root.subject
+        is_other = bool(root.unit or root.container or root.cgroup)
+        is_other &= not (root.process or winner.root.subject.process)
+        strong = other.root.confidence >= LIKELY and other.links[0].strength >= TWIN * link.strength
+        own_name = other.root.id != winner.root.id and not root.container.endswith("?")
+        return is_other and strong and own_name and other.links[0].effect == link.effect
 
-def _is_unit(chain: Chain) -> bool:
-    root = chain.root.subject
-    return not root.process and bool(root.unit or root.container or root.cgroup)
+    return next(filter(is_twin, others), None)
 
 
 def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str:

@@ -148,11 +148,19 @@ def test_two_loops_that_match_equally_lower_confidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "sureness"), [("/cron", 1.0), ("/docker", 0.5)], ids=["elsewhere", "shared"]
+    ("cgroup", "sureness", "container"),
+    [
+        pytest.param("/cron", 1.0, "", id="elsewhere"),
+        pytest.param("/docker", 0.5, "", id="in a shared slice"),
+        pytest.param("/docker", 0.75, "docker:?", id="maybe the same container"),
+    ],
 )
-def test_a_loop_that_is_less_likely_takes_no_confidence(cgroup: str, sureness: float) -> None:
-    other = findings.hidden_loop("cron.service", 329, cgroup)
-    other = dataclasses.replace(other, confidence=sureness * other.confidence)
+def test_a_loop_that_is_less_likely_takes_no_confidence(
+    cgroup: str, sureness: float, container: str
+) -> None:
+    other = findings.hidden_loop("" if container else "cron.service", 329, cgroup)
+    subject = dataclasses.replace(other.subject, container=container)
+    other = dataclasses.replace(other, confidence=sureness * other.confidence, subject=subject)
     verdict = decide([*findings.reference(), other])
     assert verdict.chain.steps[0].subject.unit == "ecs.service"
     assert verdict.status is VerdictStatus.CAUSE_FOUND
