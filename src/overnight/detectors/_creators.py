@@ -105,7 +105,7 @@ def read(case: cases.Case) -> Mapping[str, Creator]:
     """
     facts = case.ring.facts(case.host, "cgroup-creators", case.event.time_us).state or {}
     signal, window = "cgroup-supervisors", Window(case.event.time_us - HOUR_US, case.window.end_us)
-    rows = trends.table(case.ring, case.host, signal, window)
+    rows = trends.table(case.ring, case.host, signal, window, "births")
     watched = signal in case.ring.signals(case.host, window.begin_us, window.end_us)
     creators = {}
     for key, fact in facts.items():

@@ -300,6 +300,7 @@ def _uncounted_draft(
     is_shared = not creator.container and cgroups.is_shared_slice(cgroup)
     started = cgroups.describe(creator.container)
     subject = f"{unit} starts {started}, which" if unit and started else creator.label
+    subject = f"something below {cgroup}" if is_shared else subject
     draft = _base.Draft(
         UNCOUNTED,
         Subject(

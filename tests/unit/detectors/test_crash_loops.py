@@ -322,6 +322,19 @@ def test_a_recorder_that_was_starved_before_the_event_knows_the_unit_of_the_loop
     assert (finding.subject.unit, finding.subject.image) == ("ecs.service", "amazon/ecs:1")
 
 
+def test_a_recorder_that_began_again_knows_what_it_had_counted(tmp_path: pathlib.Path) -> None:
+    counts = (43, 41, 600, 80)
+    home = _container_loop(tmp_path, {})
+    restarted = home.seconds - 60
+
+    def read(second: int) -> evidence.Rows:
+        return {"docker:ecs-agent ecs.service": counts if second < restarted else (2, 2, 28, 3)}
+
+    home.signal("cgroup-supervisors", 10, read)
+    (finding,) = _run_detector(home, HIDDEN).findings
+    assert finding.subject.unit == "ecs.service"
+
+
 @pytest.mark.parametrize("watched", [True, False])
 def test_that_no_unit_acted_is_said_only_where_that_was_recorded(
     tmp_path: pathlib.Path, watched: bool
