@@ -123,6 +123,15 @@ def test_a_loop_that_matches_in_part_is_an_alternative_with_its_contradictions()
     assert "different cgroup: /cron, not /docker" in lost.why_not
 
 
+@pytest.mark.parametrize(
+    ("unit", "culprit"), [("/docker", "something below /docker"), ("ecs.service", "ecs.service")]
+)
+def test_a_cgroup_that_others_share_is_not_the_culprit(unit: str, culprit: str) -> None:
+    detected = [each for each in findings.reference() if each.kind != LOOP[0]]
+    verdict = decide([*detected, findings.hidden_loop(unit)])
+    assert verdict.narrative.headline == f"Cause found: {culprit} leaks memory cgroups"
+
+
 def test_what_may_be_behind_the_root_and_was_not_recorded_is_missing() -> None:
     """No score is lowered: a recording may be older than a detector."""
     walk = [each for each in findings.reference() if each.kind not in LOOP[:2]]
