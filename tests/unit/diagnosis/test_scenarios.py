@@ -175,6 +175,14 @@ def test_a_loop_that_is_less_likely_takes_no_confidence(
     assert verdict.status is VerdictStatus.CAUSE_FOUND
 
 
+def test_two_processes_that_share_a_core_saturate_it_together() -> None:
+    first, second = (findings.culprit(name, f"{name}.service", 0.5) for name in ("etl", "index"))
+    rest = [each for each in findings.unknown() if each.kind != "cpu.culprit"]
+    alone, both = decide([*rest, first]), decide([*rest, first, second])
+    assert "Nothing shows which of the two" not in both.narrative.root_cause
+    assert both.confidence > 0.5 * alone.confidence
+
+
 def test_a_crash_loop_without_a_link_to_the_core_is_ruled_out() -> None:
     verdict = decide([*findings.unknown(), findings.crash_loop()])
     assert kinds(verdict) == CHAINS["unknown"]
