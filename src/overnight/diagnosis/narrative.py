@@ -81,18 +81,18 @@ def narrate(
         todo=todo,
         todo_command=_first_command(verdict.next) if todo else "",
         cleared=_cleared(verdict, known),
-        missing=_missing(verdict.gaps, _list_unseen(verdict, leading, known) if claimed else ()),
+        missing=_missing(
+            verdict.gaps, _list_unseen(verdict, leading.root, known) if claimed and leading else ()
+        ),
     )
 
 
-def _list_unseen(
-    verdict: Verdict, leading: Chain | None, known: knowledge.Knowledge
-) -> Iterable[str]:
+def _list_unseen(verdict: Verdict, root: Finding, known: knowledge.Knowledge) -> Iterable[str]:
     """List what may be behind the root, but could not be seen."""
     silent = {each.detector: each.why for each in verdict.answers if each.status is Status.NO_DATA}
-    for rule in known.rules if leading else ():
+    for rule in known.rules:
         kind = known.kind(rule.cause)
-        if leading and leading.root.kind in rule.effects and kind.detector in silent:
+        if root.kind in rule.effects and kind.detector in silent:
             yield f"evidence of {kind.name} behind it ({silent[kind.detector]})"
 
 
