@@ -199,6 +199,26 @@ def test_the_core_of_an_outcome_links_it(
     assert fail_job(truth, 35, core=truth.facts[core]).verdict.status is status
 
 
+def test_a_core_that_the_application_did_not_use_is_no_link(
+    night: tuple[scenarios.Truth, bool],
+) -> None:
+    """The core may be the one of the alert."""
+    truth, shares_core = night
+    verdict = fail_job(truth, 5, process="train", core=truth.facts["core"]).verdict
+    assert verdict.status is (
+        VerdictStatus.CAUSE_FOUND if shares_core else VerdictStatus.INCONCLUSIVE
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), [("pid", "999999"), ("disk", "nvme7n1")])
+def test_what_an_outcome_names_is_said_where_nothing_connects_it(
+    night: tuple[scenarios.Truth, bool], name: str, value: str
+) -> None:
+    verdict = fail_job(night[0], 5, labels={name: value}).verdict
+    assert verdict.status is VerdictStatus.INCONCLUSIVE
+    assert f"no evidence connects {name} {value} with it" in verdict.narrative.link
+
+
 def test_without_a_recording_of_its_time_an_outcome_is_not_known_to_have_no_cause(
     night: tuple[scenarios.Truth, bool],
 ) -> None:

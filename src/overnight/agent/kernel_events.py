@@ -37,6 +37,7 @@ MAX_QUEUES = 32
 MAX_CORES = 1 << 16
 # Lines a second that are matched for rules that cannot be critical: for one, and for all together.
 MAX_A_RULE, MAX_TOGETHER = 50, 500
+WAIT = re.compile(r"(?:^|_)since_\w+_[mu]s$|^stuck_ms$|napi_scheduled$")
 # A line that a process wrote is an event of its own: it must not pass for the kernel's word.
 BY_PROCESS = " (written by a process)"
 REHEARSAL = re.compile(r"\[overnight rehearsal ([\w-]{1,64})\]")  # a rehearsal marks its own lines
@@ -61,8 +62,8 @@ class _Shared:
     values: dict[str, Value] = dataclasses.field(default_factory=dict)
     set_by: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def add(self, rule: str, fields: Mapping[str, Value]) -> None:
-        """Add what one line says. A rule may correct itself but no other rule; the first queue stays.
+    def add(self, rule: str, fields: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Add what one line says, and return it. A rule may correct itself but no other rule; the first queue stays.
 
         With the first queue stay its fields: the core and the wait of another queue are not its own.
         """
@@ -71,13 +72,14 @@ class _Shared:
             queues = str(self.values.get("queues", first)).split(",")
             if str(other) not in queues and len(queues) < MAX_QUEUES:
                 self.values["queues"] = ",".join([*queues, str(other)])
-            return
+            return {}
         for name, value in fields.items():
             set_by = self.set_by.setdefault(name, rule)
             known = self.values.get(name)
             room = name in self.values or len(self.values) < MAX_FIELDS
             if (known is None or set_by == rule) and room:
                 self.values[name] = value
+        return fields
 
 
 @dataclasses.dataclass
@@ -95,6 +97,9 @@ class _Incident:
     unreported: int = 0
     sure: bool = False
     urgent: bool = True  # new, or worse than last reported
+    # A driver repeats its line each second, with a longer wait; the wait until the first line belongs to the event.
+    waits: dict[str, Value] = dataclasses.field(default_factory=dict)
+    family_waits: dict[str, Value] = dataclasses.field(default_factory=dict)  # if it has none
 
 
 class KernelWatch:
@@ -205,7 +210,8 @@ class KernelWatch:
         incident.last, incident.read_ns = when, now.monotonic_ns
         incident.unreported += 1
         incident.sure = incident.sure or rule.confidence == "sure"
-        shared.add(rule.name, match.fields)
+        _keep_first(incident.waits, shared.add(rule.name, match.fields))
+        _keep_first(incident.family_waits, shared.values)
         if record.from_user:
             shared.values["written_by_process"] = True
             if (rehearsal := REHEARSAL.search(record.text)) is not None:
@@ -224,7 +230,11 @@ class KernelWatch:
     ) -> watches.Sighting:
         count, incident.unreported = incident.unreported, 0
         incident.reported_ns, incident.urgent = now.monotonic_ns, False
-        fields: dict[str, Value] = dict(incident.shared.values)
+        fields: dict[str, Value] = {
+            **incident.shared.values,
+            **incident.family_waits,
+            **incident.waits,
+        }
         fields["rule"] = incident.rule.name
         if not incident.sure:
             fields["confidence"] = "likely"
@@ -243,3 +253,9 @@ class KernelWatch:
             fold_seconds=FOLD_SECONDS,
             fields=fields,
         )
+
+
+def _keep_first(waits: dict[str, Value], fields: Mapping[str, Value]) -> None:
+    for name, value in fields.items():
+        if WAIT.search(name):
+            waits.setdefault(name, value)

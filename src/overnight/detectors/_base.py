@@ -37,7 +37,7 @@ def require_fresh(case: cases.Case, *needs: Need) -> None:
     """Raise MissingError where the readings of all these signals are too old to show what led to the event."""
     if case.imported is not None:
         needs = tuple(case.imported.intersection(needs))
-    if needs and (why := freshness.explain_silence(case, *needs)):
+    if needs and (why := freshness.explain_doubt(case, *needs)):
         raise MissingError(why, *needs)
 
 

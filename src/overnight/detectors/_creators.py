@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _host_state
 from overnight.model import cgroups
 from overnight.model.finding import Evidence
+from overnight.model.selection import Window
+from overnight.model.times import HOUR_US
 from overnight.queries import trends
 from overnight.sources import processes
 
@@ -76,6 +77,7 @@ class Creator:
     programs: str = ""
     restarted: int = 0  # by the runtime itself
     supervisors: tuple[Supervisor, ...] = ()
+    watched: bool = False  # it is known which units acted
 
     @property
     def label(self) -> str:
@@ -97,11 +99,14 @@ class Creator:
 
 
 def read(case: cases.Case) -> Mapping[str, Creator]:
-    """Return the creators that were recorded, by their key."""
-    facts = case.facts("cgroup-creators") or {}
-    signal = "cgroup-supervisors"
-    window = _host_state.recent_window(case, signal)
-    rows = trends.table(case.ring, case.host, signal, window)
+    """Return the creators that were recorded, by their key.
+
+    Who they are does not change like a level: it also counts where the recorder was starved before the event.
+    """
+    facts = case.ring.facts(case.host, "cgroup-creators", case.event.time_us).state or {}
+    signal, window = "cgroup-supervisors", Window(case.event.time_us - HOUR_US, case.window.end_us)
+    rows = trends.table(case.ring, case.host, signal, window, "births")
+    watched = signal in case.ring.signals(case.host, window.begin_us, window.end_us)
     creators = {}
     for key, fact in facts.items():
         possible = [
@@ -124,6 +129,7 @@ def read(case: cases.Case) -> Mapping[str, Creator]:
             str(fact.get("programs", "")),
             restarted if isinstance(restarted, int) else 0,
             tuple(sorted(sure, key=lambda each: each.chance)),
+            watched,
         )
     return creators
 

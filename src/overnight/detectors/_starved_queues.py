@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _event_location
+from overnight.model import times
 from overnight.model.finding import Evidence, Subject
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
@@ -81,7 +82,7 @@ def find_starved_queues(
             ),
             window,
             0.8 if is_named or own_timeouts else 0.5,
-            f"{_name(queue)} was not polled for {seconds:.3g} s: its core {stretch.core} {saturated}",
+            f"{_name(queue)} was not polled for {times.format_duration(seconds, exact=True)}: its core {stretch.core} {saturated}",
             magnitude={"seconds": seconds},
         )
         draft.support(
@@ -148,7 +149,9 @@ def _queue_of_driver(
 
 def _event_evidence(case: cases.Case, queue: _event_location.Queue) -> Evidence:
     since = case.event.fields.get("since_napi_us")
-    waited = f", {int(since) / 1e6:.3g} s since the last poll" if isinstance(since, int) else ""
+    waited = ""
+    if isinstance(since, int):
+        waited = f", {times.format_duration(since / 1e6, exact=True)} since the last poll"
     return Evidence(
         f"the event names the queue: {case.event.text or case.event.kind}{waited}",
         "events",

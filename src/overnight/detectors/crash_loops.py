@@ -108,7 +108,9 @@ def _sureness(counted: trends.GrowthByKey) -> float:
 def _require_length(counted: trends.GrowthByKey, what: str, need: Need) -> None:
     """Raise MissingError where the recording is too short to show that there is no loop."""
     if counted.seconds < MIN_SECONDS:
-        text = f"{what} were recorded for only {counted.seconds:.0f} s before the event"
+        text = f"{what} were not recorded before the event"
+        if counted.seconds:
+            text = f"{what} were recorded for only {counted.seconds:.0f} s before the event"
         raise _base.MissingError(text, need)
 
 
@@ -298,6 +300,7 @@ def _uncounted_draft(
     is_shared = not creator.container and cgroups.is_shared_slice(cgroup)
     started = cgroups.describe(creator.container)
     subject = f"{unit} starts {started}, which" if unit and started else creator.label
+    subject = f"something below {cgroup}" if is_shared else subject
     draft = _base.Draft(
         UNCOUNTED,
         Subject(
@@ -355,10 +358,10 @@ def _doubt(draft: _base.Draft, creator: _creators.Creator) -> None:
     if not creator.container or creator.container.startswith("kubernetes:"):
         return
     if not creator.unit:
-        known = (
-            f"{len(creator.supervisors)} units acted" if creator.supervisors else "no unit acted"
-        )
-        text = f"{known} at the births: which of them, or what else, starts the containers is not known"
+        acted = f"{len(creator.supervisors) or 'no'} {'units' if creator.supervisors else 'unit'} acted at the births"
+        if not creator.watched:
+            acted = "the units that act at the births were not recorded"
+        text = f"{acted}: what starts the containers is not known"
         if creator.restarted:
             text = f"the runtime itself restarted the container {creator.restarted} times"
         draft.oppose(

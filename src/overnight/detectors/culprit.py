@@ -19,7 +19,7 @@ from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from overnight.model.load import Load
     from overnight.queries import case as cases
@@ -35,6 +35,8 @@ NOT_MORE = 0.4
 FEW_SAMPLES = 20
 # The main path follows a child as long as it has most of its parent's samples.
 MAIN_SHARE = 0.5
+# Of what a worker of a load used: a process that wants all of a core gets as much of it as each of these.
+LOAD_SHARE = 0.5
 MAX_PATH = 24
 MAX_ANCESTORS = 3
 Process = TypeVar("Process")
@@ -109,9 +111,11 @@ def _from_samples(
     large = [consumer for consumer in ran if consumer.samples / total >= MIN_SHARE]
     own = case.once(_own_load.find_actors)
     loads = [consumer for consumer in ran if consumer.actor in own]
+    others = (consumer.samples for consumer in ran if consumer.actor not in own)
+    excused = loads if _may_be_it(others, (each.samples for each in loads)) else []
     softirq = sum(consumer.softirq for consumer in ran)
     if baseline is None or capacity <= 0:
-        blamed = _prefer_others(large, loads)
+        blamed = _prefer_others(large, excused)
         drafts = [_sampled_draft(case, stretch, consumer, total) for consumer in blamed]
     else:
         pairs = [
@@ -127,7 +131,7 @@ def _from_samples(
         # If softirqs rose that much, they saturated the core; a process that did not change did not.
         is_storm = softirq / capacity - baseline.softirq_share >= _core_shares.MIN_ADDED
         steady = [pair for pair in pairs if pair[0] in large and not pair[1].fell and not is_storm]
-        of_loads = [pair for pair in pairs if pair[0].actor in own]
+        of_loads = [pair for pair in pairs if pair[0] in excused]
         drafts = [
             _sampled_draft(case, stretch, consumer, total, share, baseline.busy)
             for consumer, share in _prefer_others(rose, of_loads)
@@ -140,8 +144,11 @@ def _from_samples(
                 f"no process uses more of core {stretch.core} than in the baseline; interrupts and softirqs"
                 f" have {100 * softirq / total:.0f} % of its samples; {victims[0].text}"
             )
+    is_context = loads and not any(draft.subject.actor in own for draft in drafts)
     for draft in drafts:
         draft.evidence += [_describe_load(own[c.actor], c.actor, c.samples / total) for c in loads]
+        if is_context:
+            draft.magnitude["load_cores"] = sum(each.samples for each in loads) / total
     if drafts:
         return drafts, ""
     most = f"{ran[0].actor.process} with {100 * ran[0].samples / total:.0f} %" if ran else "none"
@@ -149,6 +156,11 @@ def _from_samples(
         f"no process had {100 * MIN_SHARE:.0f} % of the {total} samples of core {stretch.core}, or more"
         f" than in the baseline; top consumer: {most}; interrupts and softirqs: {100 * softirq / total:.0f} %"
     )
+
+
+def _may_be_it(others: Iterable[float], loads: Iterable[float]) -> bool:
+    """Return whether another process used enough next to workers of a load to have saturated the core."""
+    return max(others, default=0.0) >= LOAD_SHARE * max(loads, default=0.0)
 
 
 def _prefer_others(those: list[Process], own: Collection[Process]) -> list[Process]:
@@ -296,8 +308,8 @@ def _from_ticks(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_b
     rose.sort(key=lambda key: -shares[key].added)
     steady = [
         key
-        for key, used in ticks.items()
-        if used.cores(stretch.seconds) >= MIN_SHARE and not (key in shares and shares[key].fell)
+        for key, each in ticks.items()
+        if each.cores(stretch.seconds) >= MIN_SHARE and not (key in shares and shares[key].fell)
     ]
     victims = [
         share.evidence(case, _core_shares.process_name(key), "processes")
@@ -306,12 +318,17 @@ def _from_ticks(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_b
     ]
     own = case.once(_own_load.find_actors)
     names = {key: Actor(_core_shares.process_name(key)) for key in ticks}
+    used = {key: each.cores(stretch.seconds) for key, each in ticks.items()}
     loads = [key for key in ticks if names[key] in own]
-    blamed = _prefer_others(rose, loads) or _prefer_others(steady, loads)
+    others = (used[key] for key in ticks if key not in loads)
+    excused = loads if _may_be_it(others, (used[key] for key in loads)) else []
+    blamed = _prefer_others(rose, excused) or _prefer_others(steady, excused)
     drafts = [_ticked_draft(case, stretch, key, ticks[key], shares.get(key)) for key in blamed]
-    victims += [_describe_load(own[names[k]], names[k], ticks[k].cores(stretch.seconds)) for k in loads]  # fmt: skip
+    victims += [_describe_load(own[names[key]], names[key], used[key]) for key in loads]
     for draft in drafts:
         draft.evidence += victims
+        if loads and not any(key in blamed for key in loads):
+            draft.magnitude["load_cores"] = sum(used[key] for key in loads)
     if drafts:
         return drafts, (
             f"core {stretch.core} was not sampled in these seconds: the processes signal was used instead"

@@ -25,6 +25,7 @@ MAX_STEPS = 8
 MAX_CAUSES = 6  # of one kind for one effect; the strongest
 MAX_REASONS = 3
 AS_WELL = 0.85  # of the strength of the winner's link
+TWIN, LIKELY = 0.9, 0.6  # the same between two roots; what many units share is less sure to be one
 # These count only where there is something to compare with.
 SPARE = ("recurrence", "same_culprit", "waited")
 
@@ -230,6 +231,24 @@ def find_other_incident(winner: Chain, others: Sequence[Chain]) -> Chain | None:
         ),
         None,
     )
+
+
+def find_twin(winner: Chain, others: Sequence[Chain]) -> Chain | None:
+    """Return a chain with another unit or container that leads to the same effect as strongly: either may be the cause.
+
+    Processes are none: those that share a core saturate it together. Containers without a name may be the winner's.
+    """
+    link = winner.links[0]
+
+    def is_twin(other: Chain) -> bool:
+        root = other.root.subject
+        is_other = bool(root.unit or root.container or root.cgroup)
+        is_other &= not (root.process or winner.root.subject.process)
+        strong = other.root.confidence >= LIKELY and other.links[0].strength >= TWIN * link.strength
+        own_name = other.root.id != winner.root.id and not root.container.endswith("?")
+        return is_other and strong and own_name and other.links[0].effect == link.effect
+
+    return next(filter(is_twin, others), None)
 
 
 def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str:

@@ -321,8 +321,11 @@ def _shared(pair: Pair) -> Judgement:
     ]
     on_core = (each for each in pair.around.culprits if each.subject.core == cause.core)
     causes = (pair.cause, *(on_core if cause.core is not None else ()))
+    is_elsewhere = here and not ran and _size(here[0], "own_share") < PASSED_BY
+    # Who adds an outcome may take the core from the alert; where the application ran was measured.
+    names = SHARED[1:] if is_elsewhere else SHARED
     judged = (
-        JUDGES[name](dataclasses.replace(pair, cause=each)) for each in causes for name in SHARED
+        JUDGES[name](dataclasses.replace(pair, cause=each)) for each in causes for name in names
     )
     shared = [judgement.text for judgement in judged if judgement.fit == 1]
     disks = [disk for end in (pair.cause, pair.effect) if (disk := _disk(end))]
@@ -330,13 +333,15 @@ def _shared(pair: Pair) -> Judgement:
         shared.append(f"same disk: {disks[0]}")
     if shared or ran:
         return Judgement(1.0, "; ".join(dict.fromkeys((*ran, *shared))))
-    if here and _size(here[0], "own_share") < PASSED_BY:
+    if is_elsewhere and effect.core != cause.core:
         return Judgement(0.0, here[0].summary)
     for name in ("same_core", "same_interface"):
         if (other := JUDGES[name](pair)).fit == 0:
             return other
+    values = pair.effect.evidence[0].values if pair.effect.evidence else {}
+    more = {name: values[name] for name in ("pid", "disk", "device") if values.get(name)}
     named = ", ".join(
-        f"{name} {value}" for name, value in effect.as_json().items() if name != "host"
+        f"{name} {value}" for name, value in {**effect.as_json(), **more}.items() if name != "host"
     )
     what = f"{pair.effect.kind} names none of these"
     if named:

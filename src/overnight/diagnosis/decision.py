@@ -26,7 +26,7 @@ COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened
 UNUSUAL = 0.3  # the confidence from which a finding is reported
 MAX_ALTERNATIVES = 5
 MIN_ALTERNATIVE = 0.1
-EITHER = 0.5  # where two incidents are linked as well to an outcome
+EITHER = 0.5  # where two roots, or two incidents of an outcome, are linked as well
 
 
 def decide(
@@ -91,6 +91,8 @@ def _conclude(
         confidence *= winner.links[-1].strength
         if chains.find_other_incident(winner, others):
             confidence *= EITHER
+    if chains.find_twin(winner, others):
+        confidence *= EITHER
     base = dataclasses.replace(base, gaps=gaps, score=score, confidence=confidence)
     if confidence < calibration.CLAIMED:
         return _suspect(base, winner, others, known), winner

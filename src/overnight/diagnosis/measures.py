@@ -159,10 +159,10 @@ class Evidence:
         """Raise NoDataError where one of the signals was recorded, but not until the event."""
         case = self.case
         span = case.baseline.begin_us, case.window.end_us
-        recorded = {"events", *case.ring.signals(case.host, *span)}
+        recorded = {"events", "nic-queues", *case.ring.signals(case.host, *span)}
         recorded |= {"profiles"} if case.has_profile(case.window) else set()
         for signal in recorded.intersection(signals):
-            if why := freshness.explain_silence(case, signal):
+            if why := freshness.explain_doubt(case, signal):
                 raise NoDataError(why)
 
     def missing(self, *signals: str) -> NoDataError:

@@ -81,8 +81,19 @@ def narrate(
         todo=todo,
         todo_command=_first_command(verdict.next) if todo else "",
         cleared=_cleared(verdict, known),
-        missing=_missing(verdict.gaps),
+        missing=_missing(
+            verdict.gaps, _list_unseen(verdict, leading.root, known) if claimed and leading else ()
+        ),
     )
+
+
+def _list_unseen(verdict: Verdict, root: Finding, known: knowledge.Knowledge) -> Iterable[str]:
+    """List what may be behind the root, but could not be seen."""
+    silent = {each.detector: each.why for each in verdict.answers if each.status is Status.NO_DATA}
+    for rule in known.rules:
+        kind = known.kind(rule.cause)
+        if root.kind in rule.effects and kind.detector in silent:
+            yield f"evidence of {kind.name} behind it ({silent[kind.detector]})"
 
 
 def _first_command(steps: Iterable[Step]) -> str:
@@ -141,8 +152,13 @@ def _root_cause(
             f" Why {leading.root.subject.process or 'it'} did so is not known: unknown mechanism"
         )
         text += f"{_top_path(leading.root)}."
-    claimed = verdict.status is VerdictStatus.CAUSE_FOUND
-    return text if claimed else f"Not established. Suspected: {text}"
+    if verdict.status is VerdictStatus.CAUSE_FOUND:
+        return text
+    if twin := chains.find_twin(leading, verdict.alternatives):
+        text += (
+            f" Equally likely: {_describe(twin.root, known)} Nothing shows which of the two it is."
+        )
+    return f"Not established. Suspected: {text}"
 
 
 def _is_actor_only(root: Finding, known: knowledge.Knowledge) -> bool:
@@ -257,10 +273,10 @@ def _explain_direct(verdict: Verdict, end: Finding, known: knowledge.Knowledge) 
             return
 
 
-def _missing(gaps: Sequence[Gap]) -> str:
+def _missing(gaps: Sequence[Gap], unseen: Iterable[str] = ()) -> str:
     # What no imported file contains is never among the "more".
     worst = sorted(_select_worst(gaps), key=lambda gap: gap.kind is not GapKind.NOT_IMPORTED)
-    names = list(dict.fromkeys(gap.what for gap in worst))
+    names = list(dict.fromkeys((*unseen, *(gap.what for gap in worst))))
     if not names:
         return "nothing"
     more = len(names) - MAX_MISSING

@@ -47,8 +47,8 @@ def values(finding: Finding) -> dict[str, str]:
         }
         if container := names.get("container"):
             subject |= {"container": container, "child": f"Container {container}"}
-    if finding.subject.unit:
-        subject["culprit"] = finding.subject.unit
+    if unit := finding.subject.unit:
+        subject["culprit"] = f"something below {unit}" if unit.startswith("/") else unit
     return numbers | {name: conditions.plain(str(value)) for name, value in subject.items()}
 
 

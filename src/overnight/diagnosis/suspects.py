@@ -8,7 +8,6 @@ the suspect begins to matter: about one percent of a core, or of the time.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ from overnight.queries import freshness, levels
 
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
-    from overnight.model.selection import Window
     from overnight.queries import case as cases
 
 TICKS = 100  # of a core's second
@@ -224,7 +222,11 @@ def _measure_links(
 
 def _check_clock(evidence: measures.Evidence) -> measures.Result:
     case = evidence.case
-    now, before = (_largest_step_ms(case, window) for window in (case.window, case.baseline))
+    steps = case.once(freshness.read_clock)
+    now, before = (
+        max((each.moved_us / 1000 for each in steps if each.touches(window)), default=None)
+        for window in (case.window, case.baseline)
+    )
     if now is None:
         raise evidence.missing("vmstat")
     level = levels.Level(now, before, before)
@@ -234,24 +236,6 @@ def _check_clock(evidence: measures.Evidence) -> measures.Result:
     unsynced = evidence.gauge("clock", "unsynced", case.window)
     remark = f"{'not ' if unsynced[-1] else ''}synchronized" if unsynced else ""
     return measures.judge([measure], remark)
-
-
-def _largest_step_ms(case: cases.Case, window: Window) -> float | None:
-    """Return how far wall and monotonic clock moved apart between two readings, at most."""
-    # Any signal would do; these have one row.
-    for signal, column in (("vmstat", "oom_kill"), ("load", "load1")):
-        offsets: dict[str, dict[int, int]] = {}
-        for frame in case.ring.numbers(
-            case.host, signal, window.begin_us, window.end_us, None, (column,)
-        ):
-            of_boot = offsets.setdefault(frame.boot, {})
-            for wall_us, at_ns in zip(frame.wall_us, frame.monotonic_ns, strict=True):
-                of_boot[at_ns] = wall_us - at_ns // 1000
-        in_order = ([of_boot[at] for at in sorted(of_boot)] for of_boot in offsets.values())
-        steps = [abs(b - a) for each in in_order for a, b in itertools.pairwise(each)]
-        if steps:
-            return max(steps) / 1000
-    return None
 
 
 def _check_recorder(evidence: measures.Evidence) -> measures.Result:

@@ -1,10 +1,12 @@
 """How old a reading may be and still show what led to an event: one and a half intervals, at least 3 s.
 
-An older one cannot see the change, so it clears nobody: it does not count.
+An older one cannot see the change, so it clears nobody: it does not count. Nor do the times of readings between which
+the wall clock was set.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from typing import TYPE_CHECKING
@@ -25,6 +27,41 @@ OTHERS = {Need.RECORDER: 5.0, Need.EVENTS: 1.0, Need.PROFILES: 1.0}
 KERNEL_LOG = "kernel-log"  # among the recorder's problems
 # What starves a core for the five seconds of a watchdog is over when the event is reported.
 NEAR_US = 10 * SECOND_US
+STEP_US = SECOND_US  # of the wall clock; smaller ones move no reading by more than it may be old
+
+
+@dataclasses.dataclass(frozen=True)
+class Tick:
+    """Two consecutive readings by the wall clock, and how far that moved against the monotonic clock between them."""
+
+    before_us: int
+    after_us: int
+    moved_us: int
+
+    def touches(self, window: Window) -> bool:
+        """Return whether a part of a window may lie between them: a clock that was set back repeats some time."""
+        first, last = sorted((self.before_us, self.after_us))
+        return first < window.end_us and last > window.begin_us
+
+
+def read_clock(case: cases.Case) -> tuple[Tick, ...]:
+    """Read both clocks from the begin of the baseline to the end of the incident window."""
+    # Any signal would do; these have one row.
+    for signal, column in (("vmstat", "oom_kill"), ("load", "load1")):
+        span = case.baseline.begin_us, case.window.end_us
+        boots: dict[str, dict[int, int]] = {}  # the wall clock by the monotonic one
+        for frame in case.ring.numbers(case.host, signal, *span, None, (column,)):
+            boots.setdefault(frame.boot, {}).update(
+                zip(frame.monotonic_ns, frame.wall_us, strict=True)
+            )
+        ticks = tuple(
+            Tick(a_us, b_us, abs(b_us - a_us - (b_ns - a_ns) // 1000))
+            for boot in boots.values()
+            for (a_ns, a_us), (b_ns, b_us) in itertools.pairwise(sorted(boot.items()))
+        )
+        if ticks:
+            return ticks
+    return ()
 
 
 @functools.cache
@@ -64,6 +101,18 @@ def _is_number(signal: str) -> bool:
     return isinstance(_declared().get(signal), sources.Signal) or signal == Need.RECORDER
 
 
+def explain_doubt(case: cases.Case, *signals: str) -> str:
+    """Return why nothing that the signals did not see can be ruled out at the event; "" if it can."""
+    near = Window(case.event.time_us - NEAR_US, case.event.time_us + 1)
+    moved_us = max(
+        (tick.moved_us for tick in case.once(read_clock) if tick.touches(near)), default=0
+    )
+    if moved_us >= STEP_US:
+        moved = times.format_duration(moved_us / SECOND_US)
+        return f"the wall clock was set by {moved} around the event, so it is not known which readings are from before it"
+    return explain_silence(case, *signals)
+
+
 def explain_silence(case: cases.Case, *signals: str) -> str:
     """Return why none of the signals shows what led to the event; "" if one does."""
     reasons = []
@@ -81,6 +130,8 @@ def explain_silence(case: cases.Case, *signals: str) -> str:
         silence, limit = silence_us(case, signal), max_age_us(signal)
         if silence <= limit:
             return ""
-        missing, most = (times.format_duration(each / SECOND_US) for each in (silence, limit))
+        missing, most = (
+            times.format_duration(each / SECOND_US, exact=True) for each in (silence, limit)
+        )
         reasons.append(f"{signal} was not recorded for {missing} before the event (limit {most})")
     return "; ".join(reasons)

@@ -71,15 +71,19 @@ def gauges(
 
 
 def table(
-    source: reader.Reader, host: str, signal: str, window: Window
+    source: reader.Reader, host: str, signal: str, window: Window, largest: str = ""
 ) -> dict[str, dict[str, int]]:
-    """Return each key's numbers in the last reading of a window; empty if there is none."""
+    """Return each key's numbers in the last reading of a window; empty if there is none.
+
+    With a column, those with the largest number in it: the recorder may have begun again to count.
+    """
     frames = source.numbers(host, signal, window.begin_us, window.end_us)
-    polled = [frame for frame in frames if len(frame.wall_us)]
-    if not polled:
-        return {}
-    last = max(reversed(polled), key=lambda frame: frame.wall_us[-1])
-    return _rows(last, len(last.wall_us) - 1)
+    polled = sorted(
+        (frame for frame in frames if len(frame.wall_us)), key=lambda frame: frame.wall_us[-1]
+    )
+    read = polled if largest else polled[-1:]
+    rows = [row for frame in read for row in _rows(frame, len(frame.wall_us) - 1).items()]
+    return dict(sorted(rows, key=lambda row: row[1][largest]) if largest else rows)
 
 
 def _rows(frame: frames.Frame, reading: int) -> dict[str, dict[str, int]]:

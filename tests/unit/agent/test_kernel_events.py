@@ -136,6 +136,36 @@ def test_the_core_and_the_wait_are_those_of_the_first_queue(
     assert (sighting.fields["since_napi_us"], sighting.fields["queues"]) == (5340000, "7,9")
 
 
+@pytest.mark.parametrize("batches", [1, 4])
+def test_the_wait_is_the_one_until_the_first_line_of_the_event(batches: int) -> None:
+    """Until the reset succeeds, the driver repeats its line each second: amzn-drivers #220 counts from 5.7 to 21.6 s."""
+    watch = kernel_events.KernelWatch(RULES)
+    lines = [line(LINK, 99.0)]
+    for second in (100.0, 105.0, 111.0, 116.0):
+        us = round(6_596_000 + (second - 100) * 1e6)
+        lines += [line(PAUSED.replace("6596000", str(us)), second), line(STARVED, second + 1e-3)]
+    seen = {}
+    size = -(-len(lines) // batches)
+    for n in range(0, len(lines), size):
+        seen |= {each.kind: each for each in watch.check(lines[n : n + size], at(117 + n))}
+    for kind in ("net.driver_reset", "net.driver_starved"):
+        assert seen[kind].begin.monotonic_ns < 101e9
+        assert seen[kind].fields["since_napi_us"] == 6596000
+
+
+def test_a_later_incident_has_its_own_wait(watch: kernel_events.KernelWatch) -> None:
+    """Lines of the family that come in between keep its fields alive."""
+    watch.check([line(PAUSED, 100.0), line(STARVED, 109.0)], at(109))
+    later = [
+        line(STARVED, 117.0),
+        line(TRIGGER, 118.0),
+        line(PAUSED.replace("6596000", "5100000"), 118.01),
+    ]
+    seen = {each.kind: each for each in watch.check(later, at(119))}
+    assert seen["net.driver_reset"].begin.monotonic_ns == 118e9
+    assert seen["net.driver_reset"].fields["since_napi_us"] == 5100000
+
+
 def test_the_core_comes_from_the_line(watch: kernel_events.KernelWatch) -> None:
     text = "watchdog: BUG: soft lockup - CPU#39 stuck for 22s! [kubelet:4711]"
     (sighting,) = watch.check([line(text)], at(100))

@@ -311,6 +311,42 @@ def test_a_unit_supervises_a_container_if_it_acts_at_its_births_more_than_by_cha
     assert any(f"{counts[1]} of {counts[0]} births" in text for text in texts) == bool(unit)
 
 
+@pytest.mark.parametrize("late", [0, 60])
+def test_a_recorder_that_was_starved_before_the_event_knows_the_unit_of_the_loop(
+    tmp_path: pathlib.Path, late: int
+) -> None:
+    """On the host of the story, what starves a queue may starve the recorder for as long."""
+    home = _container_loop(tmp_path, {"ecs.service": (43, 41, 600, 80)})
+    event = home.add_event(home.seconds + late, "net.driver_reset")
+    (finding,) = HIDDEN.look(home.case(event)).findings
+    assert (finding.subject.unit, finding.subject.image) == ("ecs.service", "amazon/ecs:1")
+
+
+def test_a_recorder_that_began_again_knows_what_it_had_counted(tmp_path: pathlib.Path) -> None:
+    counts = (43, 41, 600, 80)
+    home = _container_loop(tmp_path, {})
+    restarted = home.seconds - 60
+
+    def read(second: int) -> evidence.Rows:
+        return {"docker:ecs-agent ecs.service": counts if second < restarted else (2, 2, 28, 3)}
+
+    home.signal("cgroup-supervisors", 10, read)
+    (finding,) = _run_detector(home, HIDDEN).findings
+    assert finding.subject.unit == "ecs.service"
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_that_no_unit_acted_is_said_only_where_that_was_recorded(
+    tmp_path: pathlib.Path, watched: bool
+) -> None:
+    home = _container_loop(tmp_path, {"metrics.service": (43, 4, 600, 90)})
+    if not watched:
+        del home.readings["cgroup-supervisors"]
+    (finding,) = _run_detector(home, HIDDEN).findings
+    (against,) = [each.text for each in finding.against]
+    assert ("no unit acted" in against, "were not recorded" in against) == (watched, not watched)
+
+
 @pytest.mark.parametrize("every", [9, 14])
 def test_a_container_in_a_shared_slice_needs_no_more_births_than_a_unit(
     tmp_path: pathlib.Path, every: int

@@ -14,7 +14,7 @@ import rings
 
 from overnight.app import diagnose
 from overnight.detectors import culprit, own_load
-from overnight.diagnosis import recording
+from overnight.diagnosis import decision, recording
 from overnight.model import process_identity
 from overnight.model.actor import Actor
 from overnight.model.finding import Answer, Finding, Status, Subject
@@ -149,6 +149,35 @@ def test_another_process_is_the_culprit_and_the_load_is_context(
     assert texts[0].endswith("and had 55 % of the core")
 
 
+@pytest.mark.parametrize("baseline", [True, False])
+@pytest.mark.parametrize(
+    ("share", "other", "is_load"), [(0.6, 0.4, False), (0.7, 0.3, True), (0.8, 0.2, True)]
+)
+def test_a_small_process_beside_a_large_load_did_not_saturate_the_core(
+    tmp_path: pathlib.Path,
+    worker: subprocess.Popen[bytes],
+    share: float,
+    other: float,
+    is_load: bool,
+    baseline: bool,
+) -> None:
+    """One that wants all of the core gets as much of it as the worker."""
+    world = World(tmp_path, worker.pid, share, other, baseline=baseline)
+    found, texts = world.ask()
+    assert (("load.own", LOAD) in found) == is_load
+    assert len(set(texts)) == 1
+    answers = [*diagnose.run_detectors(world.case, diagnose.discover_detectors())]
+    recorded = recording.read_recording(world.case)
+    said = decision.decide(world.case.event, answers, recorded).narrative
+    if is_load:
+        assert said.headline.endswith("overnight's own load saturated core 2")
+    else:
+        assert said.headline.endswith("dd saturated core 2")
+        assert said.root_cause.startswith(
+            "Apart from overnight's own load with 0.6 cores, dd was the top consumer"
+        )
+
+
 def test_the_load_alone_is_said_to_be_it(
     tmp_path: pathlib.Path, worker: subprocess.Popen[bytes]
 ) -> None:
@@ -177,16 +206,24 @@ def test_another_process_of_the_same_name_is_not_excused(
     assert ("cpu.culprit", LOAD) in found
 
 
-@pytest.mark.parametrize(("ended", "blamed"), [(AT + 60, [OTHER]), (AT - 60, [LOAD, OTHER])])
+@pytest.mark.parametrize(
+    ("ended", "share", "blamed"),
+    [(AT + 60, 55, [OTHER]), (AT - 60, 55, [LOAD, OTHER]), (AT + 60, 75, [LOAD, OTHER])],
+    ids=["it ran", "it had ended", "it used three quarters"],
+)
 def test_without_samples_the_pid_names_a_load_that_still_ran(
-    tmp_path: pathlib.Path, worker: subprocess.Popen[bytes], ended: int, blamed: list[str]
+    tmp_path: pathlib.Path,
+    worker: subprocess.Popen[bytes],
+    ended: int,
+    share: int,
+    blamed: list[str],
 ) -> None:
     """A minute after the load, its pid may be another process's."""
     home = casebook.Home(tmp_path).cpu(saturated)
 
     def rows(second: int) -> dict[str, tuple[int, ...]]:
         late = max(0, min(8, second - AT + 8))
-        keys = {f"{worker.pid} {LOAD}": 55 * late, f"77 {OTHER}": 45 * late}
+        keys = {f"{worker.pid} {LOAD}": share * late, f"77 {OTHER}": (100 - share) * late}
         return {key: (ticks, 0, 9, 2, 0, 82, 0, 0) for key, ticks in keys.items()}
 
     home.numbers("processes", casebook.PROCESSES, rows, range(AT - 400, AT + 30))

@@ -8,7 +8,7 @@ import findings
 import pytest
 
 from overnight.diagnosis import completeness, decision
-from overnight.model.verdict import GapKind
+from overnight.model.verdict import GapKind, VerdictStatus
 
 STARVED = ["cpu.core_saturated", "net.queue_starved", "net.driver_reset"]
 LOOP = ["unit.hidden_crash_loop", "memory.zombie_cgroups", "memory.cgroup_walk", *STARVED]
@@ -123,11 +123,64 @@ def test_a_loop_that_matches_in_part_is_an_alternative_with_its_contradictions()
     assert "different cgroup: /cron, not /docker" in lost.why_not
 
 
+@pytest.mark.parametrize(
+    ("unit", "culprit"), [("/docker", "something below /docker"), ("ecs.service", "ecs.service")]
+)
+def test_a_cgroup_that_others_share_is_not_the_culprit(unit: str, culprit: str) -> None:
+    detected = [each for each in findings.reference() if each.kind != LOOP[0]]
+    verdict = decide([*detected, findings.hidden_loop(unit)])
+    assert verdict.narrative.headline == f"Cause found: {culprit} leaks memory cgroups"
+
+
+def test_what_may_be_behind_the_root_and_was_not_recorded_is_missing() -> None:
+    """No score is lowered: a recording may be older than a detector."""
+    walk = [each for each in findings.reference() if each.kind not in LOOP[:2]]
+    whole, silent = decide(walk), decide(walk, no_data=["zombies", "rt-hog"])
+    assert silent.chain.steps[0].kind == "memory.cgroup_walk"
+    assert silent.score == whole.score
+    assert whole.narrative.missing == "nothing"
+    assert "evidence of dying (zombie) memory cgroups behind it (" in silent.narrative.missing
+    assert "real-time" not in silent.narrative.missing
+
+
 def test_two_loops_that_match_equally_lower_confidence() -> None:
     alone = decide(findings.reference())
     verdict = decide([*findings.reference(), findings.hidden_loop("twin.service", 329)])
     assert verdict.score < 0.8 * alone.score
     assert verdict.gaps[0].kind is GapKind.RIVAL
+    # Neither is masked before it is known which of them leaks.
+    assert verdict.status is VerdictStatus.INCONCLUSIVE
+    assert verdict.confidence <= 0.5
+    assert verdict.fix == ()
+    assert all(unit in verdict.narrative.root_cause for unit in ("ecs.service", "twin.service"))
+    assert "Nothing shows which of the two it is" in verdict.narrative.root_cause
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "sureness", "container"),
+    [
+        pytest.param("/cron", 1.0, "", id="elsewhere"),
+        pytest.param("/docker", 0.5, "", id="in a shared slice"),
+        pytest.param("/docker", 0.75, "docker:?", id="maybe the same container"),
+    ],
+)
+def test_a_loop_that_is_less_likely_takes_no_confidence(
+    cgroup: str, sureness: float, container: str
+) -> None:
+    other = findings.hidden_loop("" if container else "cron.service", 329, cgroup)
+    subject = dataclasses.replace(other.subject, container=container)
+    other = dataclasses.replace(other, confidence=sureness * other.confidence, subject=subject)
+    verdict = decide([*findings.reference(), other])
+    assert verdict.chain.steps[0].subject.unit == "ecs.service"
+    assert verdict.status is VerdictStatus.CAUSE_FOUND
+
+
+def test_two_processes_that_share_a_core_saturate_it_together() -> None:
+    first, second = (findings.culprit(name, f"{name}.service", 0.5) for name in ("etl", "index"))
+    rest = [each for each in findings.unknown() if each.kind != "cpu.culprit"]
+    alone, both = decide([*rest, first]), decide([*rest, first, second])
+    assert "Nothing shows which of the two" not in both.narrative.root_cause
+    assert both.confidence > 0.5 * alone.confidence
 
 
 def test_a_crash_loop_without_a_link_to_the_core_is_ruled_out() -> None:

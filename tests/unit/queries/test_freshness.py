@@ -50,10 +50,40 @@ def test_silence_is_the_longest_time_without_a_reading(
     home.event()
     case = home.case()
     assert freshness.silence_us(case, "cpu") == silence * 10**6
-    assert bool(freshness.explain_silence(case, "cpu")) == (silence > 3)
+    why = freshness.explain_silence(case, "cpu")
+    assert why == (
+        f"cpu was not recorded for {silence} s before the event (limit 3 s)" if silence > 3 else ""
+    )
+    assert "(limit 7.5 s)" in freshness.explain_silence(case, "affinity") or silence < 7.5
     # Facts and events are stored as they change: any reading shows that the recorder ran.
     assert freshness.silence_us(case, "events") == silence * 10**6
     assert bool(freshness.explain_silence(case, "units")) == (silence > 45 or seconds == [AT - 60])
+
+
+@pytest.mark.parametrize(
+    ("second", "moved", "is_doubted"),
+    [
+        pytest.param(AT - 3, -8.0, True, id="set back before the event"),
+        pytest.param(AT - 3, 8.0, True, id="set forward before the event"),
+        pytest.param(AT - 3, 0.9, False, id="by less than a second"),
+        pytest.param(AT - 25, 40.0, False, id="set forward long before"),
+        pytest.param(AT - 25, -5.0, False, id="set back long before"),
+        pytest.param(AT - 15, -8.0, True, id="the time from then on overlaps"),
+        pytest.param(AT + 3, -8.0, True, id="set back after the event"),
+        pytest.param(AT + 3, 8.0, False, id="set forward after the event"),
+    ],
+)
+def test_where_the_clock_was_set_nothing_is_ruled_out(
+    tmp_path: pathlib.Path, second: int, moved: float, is_doubted: bool
+) -> None:
+    """Readings of two times are told apart by the wall clock alone."""
+    home = casebook.Home(tmp_path)
+    for at in range(AT - 200, AT + 20):
+        now = rings.at(at, step=moved if at >= second else 0.0)
+        home.writer.numbers("vmstat", ("oom_kill",), now, {"": (0,)})
+    home.event(second=AT + (moved if second <= AT else 0.0))
+    why = freshness.explain_doubt(home.case(), "vmstat")
+    assert ("the wall clock was set by" in why) is is_doubted
 
 
 @pytest.mark.parametrize(("end", "is_fresh"), [(AT - 3, True), (AT - 4, False), (AT + 5, True)])

@@ -26,8 +26,9 @@ from overnight.model import cgroups
 from overnight.model.actor import CONTAINER
 
 SOCKETS = (b"docker.sock", b"containerd.sock", b"podman.sock", b"crio.sock")
-# They act at every birth, whoever asked for it.
+# They act at every birth, whoever asked for it; schedulers start what others wrote down, and much else besides.
 BYSTANDERS = (
+    "cron*.service", "anacron.service", "atd.service",
     "docker.service", "docker.socket", "containerd.service", "k3s*.service", "rke2*.service", "crio.service", "podman.*",
     "systemd-*", "dbus*.service", "init.scope", "user@*", "kubelet.service", "NetworkManager*.service",
 )  # fmt: skip
