@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
     from overnight.app import guards, operations
     from overnight.model.control_plane import Principal
-    from overnight.model.pool import Pool
+    from overnight.model.pool import Pool, PoolDetails
 
 CREATED = ("pool.create", "cluster.create", "reservation.create", "investigation.create")
 RAISED = ("pool.update", "pool.set_autoscale")
 COUNTED = (*CREATED, *RAISED)
+RAISED_PARTS = LIMIT, SIZE = "limit of a pool", "size of a pool"  # in the audit log
 
 
 def count(where: guards.UseCases, by: guards.Caller) -> int:
@@ -26,17 +27,20 @@ def count(where: guards.UseCases, by: guards.Caller) -> int:
     reserved by it, and of its investigations, also those that these have not reserved yet.
     """
     created = list_created(by)
-    raised: collections.Counter[str] = collections.Counter()
+    raised: collections.Counter[tuple[str, str]] = collections.Counter()
     for _, change in by.rows.list_changes(by, RAISED):
-        # What it lowered does not make room elsewhere.
-        raised[change.target_id] = max(0, raised[change.target_id] + change.hosts)
+        # A lower limit does not make room elsewhere, or for members that the pool keeps.
+        pool_part = (change.target_kind, change.target_id)
+        raised[pool_part] = max(0, raised[pool_part] + change.hosts)
     pools = [each.pool for each in where.pools.list(archived=True)]  # clusters are pools, too
     planned = {each.id: each.plan.host_count for each in where.investigations.list()}
     reserved: collections.Counter[str] = collections.Counter()
     for each in where.reservations.list():
         reserved[each.order.purpose if each.order.purpose in created else each.id] += len(each.open)
     return sum(
-        pool.max_size if pool.id in created else min(raised[pool.id], pool.max_size)
+        pool.max_size
+        if pool.id in created
+        else min(sum(raised[part, pool.id] for part in RAISED_PARTS), pool.max_size)
         for pool in pools
     ) + sum(max(planned.get(name, 0), reserved[name]) for name in created)
 
@@ -56,7 +60,7 @@ def find_change(
     given: Mapping[str, Any],
     result: Any,
     by: Principal,
-    raised: int,
+    raised: tuple[str, int],
 ) -> Change | None:
     """Return what a call changed, for what `count` and the others answer; None for a person's."""
     if not by.assistant:
@@ -65,7 +69,7 @@ def find_change(
         claim = result[0].claim
         return Change(by.name, "claim", claim.batch_id or claim.id)
     if details := getattr(result, "details", None) if operation.area == "pools" else None:
-        return Change(by.name, "pool", details.pool.id, raised)
+        return Change(by.name, raised[0], details.pool.id, raised[1])
     if operation.name == "set_cordoned":
         return Change(by.name, "member", result.id)
     names = [str(given[name]) for name in operation.path_names]
@@ -75,15 +79,20 @@ def find_change(
 
 def find_raise(
     where: guards.UseCases, operation: operations.Operation, given: Mapping[str, Any]
-) -> int:
-    """Return by how many hosts a call would raise the limit or the size of a pool; less than 0: lower the limit."""
+) -> tuple[str, int]:
+    """Return what a call would raise of a pool, by how many hosts; less than 0: lower the limit."""
     if operation.action not in RAISED:
-        return 0
-    pool = where.pools.show(given["name"]).details.pool
-    after = find_sizes(where, pool, given["change"])
-    before = (pool.max_size, 0 if pool.winds_down else pool.target_size)
-    limit, size = (new - old for new, old in zip(after, before, strict=True))
-    return max(limit, size) if size > 0 else limit
+        return "pool", 0
+    details = where.pools.show(given["name"]).details
+    limit, size = find_sizes(where, details.pool, given["change"])
+    limit, size = limit - details.pool.max_size, size - find_size(details)
+    return (SIZE, max(limit, size)) if size > 0 else (LIMIT, limit)
+
+
+def find_size(details: PoolDetails) -> int:
+    """Return the size that a pool has now, or will have by its policy."""
+    least = details.autoscale.min_size if details.autoscale else None
+    return 0 if details.pool.winds_down else max(details.pool.target_size, least or 0)
 
 
 def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, int]:

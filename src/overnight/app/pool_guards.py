@@ -148,7 +148,7 @@ def _resize(
     held = holdings.count(where, by)
     if limit > pool.max_size and max(limit, held + limit - pool.max_size) > MANY_HOSTS:
         doing.append(f"raise the limit of pool {pool.name} from {pool.max_size} to {limit} hosts")
-    before = 0 if pool.winds_down else pool.target_size
+    before = holdings.find_size(details)
     if size > before and held + size - before > MANY_HOSTS:
         doing.append(f"raise the size of pool {pool.name} from {before} to {size} hosts")
     unclaimed = _unclaimed(details)

@@ -213,7 +213,7 @@ class Server:
             if by.assistant or only_ask:
                 rows = self.fleet.confirmations
                 given = guards.admit(self, rows, operation, given, by, only_ask=only_ask)
-            raised = holdings.find_raise(self, operation, given) if by.assistant else 0
+            raised = holdings.find_raise(self, operation, given) if by.assistant else ("", 0)
             result = operations.run(getattr(self, operation.area), operation, given, is_gone)
             if operation.changes:
                 reason = why or operations.find_reason(given)

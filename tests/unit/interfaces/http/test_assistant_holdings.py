@@ -166,6 +166,32 @@ def test_limits_that_are_raised_step_by_step_count(world: assistants.World) -> N
     assert asks(create(world, "more", 11)) == ""
 
 
+def test_a_lower_limit_does_not_hide_members_that_the_caller_added(world: assistants.World) -> None:
+    """A pool went from 1 host to 46 without a person: between two steps its limit was lowered by as much."""
+    world.pools.pool("one", 1, max_size=100)
+
+    def step(change: dict[str, int], path: str = "") -> str:
+        sent = {"change": change}
+        return asks(world.ask("PATCH", f"/api/v1/pools/one{path}", role=ASSISTANT, json=sent))
+
+    assert step({"target_size": 16}) == ""
+    assert step({"max_size": 85}) == ""
+    assert step({"target_size": 31}) == "raise the size of pool one from 16 to 31 hosts"
+    assert step({"max_size": 70}) == ""
+    assert step({"min_size": 31}, "/autoscale") == "raise the size of pool one from 16 to 31 hosts"
+
+
+def test_a_repeated_call_counts_once(world: assistants.World) -> None:
+    world.pools.pool("one", 1, max_size=100)
+    for least in (10, 10, 10, 20):  # the reaper has not followed it yet
+        sent = {"change": {"min_size": least}}
+        path = "/api/v1/pools/one/autoscale"
+        assert asks(world.ask("PATCH", path, role=ASSISTANT, json=sent)) == ""
+    sent = {"change": {"min_size": 22}}
+    answer = world.ask("PATCH", "/api/v1/pools/one/autoscale", role=ASSISTANT, json=sent)
+    assert asks(answer) == "raise the size of pool one from 20 to 22 hosts"
+
+
 def test_calls_at_the_same_moment_count_each_other(world: assistants.World) -> None:
     """Ten calls of 20 hosts each, sent together, were all direct."""
     world.token(ASSISTANT)
