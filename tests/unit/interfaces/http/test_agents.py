@@ -6,12 +6,14 @@ import concurrent.futures
 import pathlib
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 import serverworld
 
 from overnight.interfaces.http import agents
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_one_agent_with_many_connections_does_not_keep_others_waiting(
