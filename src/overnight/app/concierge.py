@@ -130,12 +130,12 @@ class LocalBackend(Backend):
                 todo="`overnight run PLAN`, or start it on a server: `overnight mcp --server URL`",
             )
         given = guards.admit(self._use, self._person.rows, operation, given, self._by, only_ask=only_ask)  # fmt: skip
-        raised = holdings.find_raise(self._use, operation, given)
+        before = holdings.look(self._use, operation, given)
         result = operations.run(getattr(self._use, operation.area), operation, given, lambda: False)
         if operation.changes:
             target = operations.find_target(operation, given, result)
             reason = operations.find_reason(given)
-            change = holdings.find_change(operation, given, result, self._by, raised)
+            change = holdings.find_change(operation, given, result, self._by, before)
             self._person.rows.audit(self._by, action, target, reason, change)
         return result
 

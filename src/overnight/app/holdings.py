@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overnight.model.control_plane import Change
 
@@ -55,38 +55,52 @@ def list_own(by: guards.Caller, *actions: str) -> frozenset[str]:
     return frozenset(change.target_id for _, change in by.rows.list_changes(by, actions))
 
 
+class Before(NamedTuple):
+    """What a call finds: the time, and by how many hosts it will raise which part of a pool (less than 0: lower)."""
+
+    now_us: int = 0
+    part: str = "pool"
+    hosts: int = 0
+
+
+def look(
+    where: guards.UseCases, operation: operations.Operation, given: Mapping[str, Any]
+) -> Before:
+    now_us = where.pools.plane.context.clock()
+    if operation.action not in RAISED:
+        return Before(now_us)
+    details = where.pools.show(given["name"]).details
+    limit, size = find_sizes(where, details.pool, given["change"])
+    limit, size = limit - details.pool.max_size, size - find_size(details)
+    return Before(now_us, SIZE, max(limit, size)) if size > 0 else Before(now_us, LIMIT, limit)
+
+
 def find_change(
     operation: operations.Operation,
     given: Mapping[str, Any],
     result: Any,
     by: Principal,
-    raised: tuple[str, int],
+    before: Before,
 ) -> Change | None:
-    """Return what a call changed, for what `count` and the others answer; None for a person's."""
+    """Return what a call changed, for what `count` and the others answer; None for a person's.
+
+    Neither has a caller made what another one did: it repeated a call with the same key.
+    """
     if not by.assistant:
         return None
     if operation.name == "acquire":
         claim = result[0].claim
-        return Change(by.name, "claim", claim.batch_id or claim.id)
+        is_new = claim.acquired_us >= before.now_us
+        return Change(by.name, "claim", claim.batch_id or claim.id) if is_new else None
     if details := getattr(result, "details", None) if operation.area == "pools" else None:
-        return Change(by.name, raised[0], details.pool.id, raised[1])
+        return Change(by.name, before.part, details.pool.id, before.hosts)
     if operation.name == "set_cordoned":
         return Change(by.name, "member", result.id)
-    names = [str(given[name]) for name in operation.path_names]
-    named = names[-1] if names else getattr(result, operation.noun).id
-    return Change(by.name, operation.noun, named)
-
-
-def find_raise(
-    where: guards.UseCases, operation: operations.Operation, given: Mapping[str, Any]
-) -> tuple[str, int]:
-    """Return what a call would raise of a pool, by how many hosts; less than 0: lower the limit."""
-    if operation.action not in RAISED:
-        return "pool", 0
-    details = where.pools.show(given["name"]).details
-    limit, size = find_sizes(where, details.pool, given["change"])
-    limit, size = limit - details.pool.max_size, size - find_size(details)
-    return (SIZE, max(limit, size)) if size > 0 else (LIMIT, limit)
+    if names := operation.path_names:
+        return Change(by.name, operation.noun, str(given[names[-1]]))
+    made = getattr(result, operation.noun)
+    made_us = made.created_us if operation.area == "clusters" else made.made_us
+    return Change(by.name, operation.noun, made.id) if made_us >= before.now_us else None
 
 
 def find_size(details: PoolDetails) -> int:

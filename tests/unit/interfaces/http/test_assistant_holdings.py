@@ -231,6 +231,39 @@ def test_a_pool_with_the_name_of_a_claim_does_not_give_it_away(world: assistants
     assert asks(ended).endswith("end the claim of another caller")
 
 
+def test_a_repeated_key_does_not_make_the_claim_of_another_caller_ones_own(
+    world: assistants.World,
+) -> None:
+    """Viewers see the keys of claims: with the same key and caller, an assistant got a claim, and ended it."""
+    world.filled(target=3)
+    sent = {"request": {"acquired_by": "job-17", "idempotency_key": "ci-17"}}
+    claims, own = (
+        "/api/v1/pools/ci/claims",
+        {"request": {"acquired_by": "x", "idempotency_key": "y"}},
+    )
+    for body, role, owned in ((sent, "operator", False), (own, ASSISTANT, True)):
+        victim = world.ask("POST", claims, role=role, json=body).json()["items"][0]["claim"]["id"]
+        repeated = world.ask("POST", claims, role=ASSISTANT, json=body)
+        assert repeated.json()["items"][0]["claim"]["id"] == victim
+        ended = asks(world.ask("POST", f"/api/v1/pool-claims/{victim}/return", role=ASSISTANT))
+        assert ended.endswith("" if owned else "end the claim of another caller")
+        assert bool(ended) is not owned
+
+
+def test_a_repeated_key_does_not_make_the_cluster_of_another_caller_ones_own(
+    world: assistants.World,
+) -> None:
+    reaper.Reaper(world.pools.plane).tick()
+    sent = {"order": {"template": "runner", "provider": "scripted", "count": 2}, "confirmed": True, "idempotency_key": "train-17"}  # fmt: skip
+    made = [
+        world.ask("POST", "/api/v1/clusters", role=role, json=sent).json()["cluster"]["id"]
+        for role in ("admin", ASSISTANT)
+    ]
+    assert made[0] == made[1]
+    ended = world.ask("POST", f"/api/v1/clusters/{made[0]}/cancel", role=ASSISTANT)
+    assert asks(ended).startswith("cancel cluster ")
+
+
 def test_a_pool_that_is_made_again_is_not_the_caller_s(world: assistants.World) -> None:
     assert asks(create(world, "ci", MANY)) == ""
     world.pools.plane.drain("ci")
