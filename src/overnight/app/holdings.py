@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from overnight.app import guards, operations
     from overnight.model.control_plane import Principal
-    from overnight.model.pool import Pool, PoolDetails
+    from overnight.model.pool import AutoscalePolicy, Pool, PoolDetails
 
 CREATED = ("pool.create", "cluster.create", "reservation.create", "investigation.create")
 RAISED = ("pool.update", "pool.set_autoscale")
@@ -70,7 +70,7 @@ def look(
     if operation.action not in RAISED:
         return Before(now_us)
     details = where.pools.show(given["name"]).details
-    limit, size = find_sizes(where, details.pool, given["change"])
+    limit, _, size = find_sizes(where, details.pool, given["change"])
     limit, size = limit - details.pool.max_size, size - find_size(details)
     return Before(now_us, SIZE, max(limit, size)) if size > 0 else Before(now_us, LIMIT, limit)
 
@@ -105,21 +105,31 @@ def find_change(
 
 def find_size(details: PoolDetails) -> int:
     """Return the size that a pool has now, or will have by its policy."""
-    least = details.autoscale.min_size if details.autoscale else None
-    return 0 if details.pool.winds_down else max(details.pool.target_size, least or 0)
+    policy = details.autoscale
+    most = max(details.pool.target_size, _find_planned(policy) if policy else 0)
+    return 0 if details.pool.winds_down else most
 
 
-def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, int]:
-    """Return the limit of a pool and the size that it would have after a change of it, or of its policy."""
+def _find_planned(policy: AutoscalePolicy) -> int:
+    """Return the most hosts that a policy keeps, whatever the demand: at some time of the week."""
+    from overnight.pools import schedules
+
+    openings = (schedules.parse(text).size for text in policy.openings)
+    return max(policy.min_size or 0, *openings, 0)
+
+
+def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, int, int]:
+    """Return the limit of a pool, its size now, and its largest, after a change of it, or of its policy."""
     from overnight.model.pool import PoolStatus
 
     if not hasattr(change, "status"):  # of the policy
         outlook = where.pools.outlook(pool.id, change)
-        least = outlook.policy.min_size or 0
-        return pool.max_size, max(least, outlook.decision.size)
+        now = max(outlook.policy.min_size or 0, outlook.decision.size)
+        return pool.max_size, now, max(now, _find_planned(outlook.policy))
     most = pool.max_size if change.max_size is None else change.max_size
     least = pool.min_size if change.min_size is None else change.min_size
     size = pool.target_size if change.target_size is None else change.target_size
     status = pool.status if change.status is None else change.status
     winds_down = status in (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
-    return most, 0 if winds_down else min(max(size, least), most)
+    now = 0 if winds_down else min(max(size, least), most)
+    return most, now, now

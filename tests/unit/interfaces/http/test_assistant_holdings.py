@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -216,6 +217,28 @@ def test_the_size_of_another_pool_counts_when_it_is_raised(world: assistants.Wor
     path = "/api/v1/pools/two/autoscale"
     sized = asks(world.ask("PATCH", path, role=ASSISTANT, json=policy))
     assert sized == "raise the size of pool two from 6 to 90 hosts"
+
+
+def test_a_schedule_counts_before_it_begins(world: assistants.World) -> None:
+    """An assistant had 90 hosts launched in the night, by a schedule of another day."""
+    world.pools.pool("one", 1, max_size=100)
+    path = "/api/v1/pools/one/autoscale"
+    today = datetime.datetime.fromtimestamp(world.pools.plane.context.clock() / 1e6, datetime.UTC)
+    day = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")[(today.weekday() + 3) % 7]
+
+    def schedule(size: int) -> str:
+        sent = {"change": {"openings": [f"{day} 02:00-03:00 = {size}"]}}
+        return asks(world.ask("PATCH", path, role=ASSISTANT, json=sent))
+
+    assert schedule(90) == "raise the size of pool one from 1 to 90 hosts"
+    assert schedule(10) == ""
+    assert schedule(10) == ""
+    assert schedule(20) == ""
+    assert schedule(22) == "raise the size of pool one from 20 to 22 hosts"
+    world.pools.pool("two", 1, max_size=100)
+    sent = {"change": {"target_size": 4}}
+    answer = world.ask("PATCH", "/api/v1/pools/two", role=ASSISTANT, json=sent)
+    assert asks(answer) == "raise the size of pool two from 1 to 4 hosts"
 
 
 def test_a_pool_with_the_name_of_a_claim_does_not_give_it_away(world: assistants.World) -> None:
