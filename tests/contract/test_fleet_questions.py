@@ -180,7 +180,7 @@ def test_labels_of_operators_are_labels_of_the_host(filled: World) -> None:
 
 def test_the_audit_log_has_pages(fleet: World) -> None:
     for number in range(5):
-        fleet.plane.audit("ann\0", "pool.create", f"ci-{number}", "why\ud800")
+        fleet.plane.confirmations.audit("ann\0", "pool.create", f"ci-{number}", "why\ud800")
     first = fleet.plane.audit_log(limit=3)
     second = fleet.plane.audit_log(first.next, limit=3)
     assert [row.target for row in (*first.items, *second.items)] == [f"ci-{n}" for n in (4, 3, 2, 1, 0)]  # fmt: skip

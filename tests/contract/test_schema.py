@@ -233,6 +233,10 @@ def test_other_databases_are_refused(url: str) -> None:
         "postgresql://127.0.0.1:9/x?password=a@s3cret&s3cret",
         "mysql://me:s3cret@db/x?password=s3cret",
         "me:s3cret@db/x",
+        "host=127.0.0.1 port=9 password=s3cret",
+        "password = s3cret host=127.0.0.1",
+        "me@db/x;password=s3cret",
+        "mysql://me:s3cret?key=s3cret@127.0.0.1:9/x",
         "postgresql://me:s3cret@/x?host=FOLDER&nonsense=s3cret",
     ],
 )

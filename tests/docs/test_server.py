@@ -8,7 +8,7 @@ import pytest
 
 from overnight.app import answer_process, fleet_agents, operations
 from overnight.fleet import rollups
-from overnight.interfaces.http import limits, use_cases
+from overnight.interfaces.http import agents, limits, use_cases
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs/security.md").read_text()
 L, A = limits.Limits(), answer_process
@@ -20,6 +20,7 @@ ROWS = [
     f"| body | {L.body_bytes >> 10} KB; {REPORT}; a piece of a window {L.chunk_bytes >> 20} MiB; {L.body_seconds:g} s |",
     f"| bodies in memory | {L.held_bytes >> 20} MiB, of one address half of it, of one credential an eighth |",
     f"| requests | {L.address_rate:,.0f} a second from an address (an IPv6 /64), {L.credential_rate:g} a second with one credential |",
+    f"| requests of one agent | {agents.AGENT_JOBS} at a time |",
     f"| answer | {L.answer_seconds:g} s; a window or report {L.window_seconds / 60:g} min |",
     f"| changes, waiting claims | {use_cases.AT_ONCE} at a time; a claim waits for at most {operations.MAX_WAIT_SECONDS / 3600:g} h |",
     f"| questions and diagnoses | {A.AT_ONCE} at a time, {A.WAITING} wait; {A.CPU_SECONDS} s of CPU time each |",

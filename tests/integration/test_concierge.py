@@ -58,7 +58,7 @@ class Served:
     def confirm(self) -> str:
         """Read what is asked, and confirm the last request."""
         shown = self.person("confirmations")
-        self.person("confirm", shown.split(" confirm ")[1].split("`")[0])
+        self.person("confirm", shown.split(" confirm ")[1].partition("`")[0])
         return shown
 
     @contextlib.asynccontextmanager

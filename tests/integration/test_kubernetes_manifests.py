@@ -177,6 +177,14 @@ def test_the_server_meets_the_restricted_profile() -> None:
     }  # fmt: skip
 
 
+def test_the_data_home_of_the_server_is_not_a_volume() -> None:
+    """A kubelet makes an emptyDir with mode 2777: the server refused it as its data home, and did not start."""
+    (container,) = pod_of("server")["containers"]
+    (home,) = (w.partition("=")[2] for w in container["command"] if w.startswith("--home="))
+    above = {str(path) for path in (pathlib.PurePath(home), *pathlib.PurePath(home).parents)}
+    assert not above & {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
 def test_the_agent_has_the_capabilities_of_the_unit_and_stays_on_leased_nodes() -> None:
     pod = pod_of("agent")
     (container,) = pod["containers"]

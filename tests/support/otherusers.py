@@ -51,15 +51,15 @@ def command(
     return ["unshare", "--mount", "sh", "-c", "\n".join(lines)]
 
 
-def allow(folder: pathlib.Path, uid: int = STRANGER) -> None:
-    """Let a user write to a folder by its POSIX access control list; owner, group and others keep what they may."""
+def allow(folder: pathlib.Path, uid: int = STRANGER, rights: int = 7) -> None:
+    """Give a user rights to a folder by its POSIX access control list; owner, group and others keep what they may."""
     mode = folder.stat().st_mode
     # Tag, rights and id of the owner, the user, the group, the mask and others.
     entries = (
         (1, mode >> 6 & 7, -1),
-        (2, 7, uid),
+        (2, rights, uid),
         (4, mode >> 3 & 7, -1),
-        (16, 7, -1),
+        (16, rights | mode >> 3 & 7, -1),
         (32, mode & 7, -1),
     )
     packed = b"".join(struct.pack("<HHi", *entry) for entry in entries)

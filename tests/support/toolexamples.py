@@ -74,7 +74,7 @@ class Tour:
         def run(*words: str) -> str:
             return subprocess.run([*command, *words], env=environment, check=True, capture_output=True, text=True).stdout  # fmt: skip
 
-        run("confirm", run("confirmations").split(" confirm ")[1].split()[0])
+        run("confirm", run("confirmations").split(" confirm ")[1].partition("`")[0])
 
 
 def _cut(value: Any) -> Any:

@@ -41,6 +41,33 @@ Given = Mapping[str, Any]
 Find = Callable[[UseCases, Given, Caller], Effect | None]
 
 
+def carry_out(
+    where: UseCases,
+    rows: confirmations.Confirmations,
+    operation: operations.Operation,
+    given: Given,
+    by: Principal,
+    is_gone: Callable[[], bool] = lambda: False,
+    why: str = "",
+    *,
+    only_ask: bool = False,
+) -> Any:
+    """Run an operation for somebody, and note a change in the audit log; `operations.run` says what `is_gone` is for.
+
+    A person confirms what an assistant asks for; with `only_ask` it is not carried out in any case.
+    """
+    if by.assistant or only_ask:
+        given = admit(where, rows, operation, given, by, only_ask=only_ask)
+    before = holdings.look(where, operation, given) if by.assistant else holdings.Before()
+    result = operations.run(getattr(where, operation.area), operation, given, is_gone)
+    if operation.changes:
+        reason = why or operations.find_reason(given)
+        target = operations.find_target(operation, given, result)
+        change = holdings.find_change(operation, given, result, by, before)
+        rows.audit(by.title, operation.action, target, reason[:500], change)
+    return result
+
+
 def admit(
     where: UseCases,
     rows: confirmations.Confirmations,

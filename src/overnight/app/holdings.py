@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overnight.model.control_plane import Change
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
     from overnight.app import guards, operations
     from overnight.model.control_plane import Principal
-    from overnight.model.pool import Pool
+    from overnight.model.pool import AutoscalePolicy, Pool, PoolDetails
 
 CREATED = ("pool.create", "cluster.create", "reservation.create", "investigation.create")
 RAISED = ("pool.update", "pool.set_autoscale")
 COUNTED = (*CREATED, *RAISED)
+RAISED_PARTS = LIMIT, SIZE = "limit of a pool", "size of a pool"  # in the audit log
 
 
 def count(where: guards.UseCases, by: guards.Caller) -> int:
@@ -26,17 +27,20 @@ def count(where: guards.UseCases, by: guards.Caller) -> int:
     reserved by it, and of its investigations, also those that these have not reserved yet.
     """
     created = list_created(by)
-    raised: collections.Counter[str] = collections.Counter()
+    raised: collections.Counter[tuple[str, str]] = collections.Counter()
     for _, change in by.rows.list_changes(by, RAISED):
-        # What it lowered does not make room elsewhere.
-        raised[change.target_id] = max(0, raised[change.target_id] + change.hosts)
+        # A lower limit does not make room elsewhere, or for members that the pool keeps.
+        pool_part = (change.target_kind, change.target_id)
+        raised[pool_part] = max(0, raised[pool_part] + change.hosts)
     pools = [each.pool for each in where.pools.list(archived=True)]  # clusters are pools, too
     planned = {each.id: each.plan.host_count for each in where.investigations.list()}
     reserved: collections.Counter[str] = collections.Counter()
     for each in where.reservations.list():
         reserved[each.order.purpose if each.order.purpose in created else each.id] += len(each.open)
     return sum(
-        pool.max_size if pool.id in created else min(raised[pool.id], pool.max_size)
+        pool.max_size
+        if pool.id in created
+        else min(sum(raised[part, pool.id] for part in RAISED_PARTS), pool.max_size)
         for pool in pools
     ) + sum(max(planned.get(name, 0), reserved[name]) for name in created)
 
@@ -51,52 +55,81 @@ def list_own(by: guards.Caller, *actions: str) -> frozenset[str]:
     return frozenset(change.target_id for _, change in by.rows.list_changes(by, actions))
 
 
+class Before(NamedTuple):
+    """What a call finds: the time, and by how many hosts it will raise which part of a pool (less than 0: lower)."""
+
+    now_us: int = 0
+    part: str = "pool"
+    hosts: int = 0
+
+
+def look(
+    where: guards.UseCases, operation: operations.Operation, given: Mapping[str, Any]
+) -> Before:
+    now_us = where.pools.plane.context.clock()
+    if operation.action not in RAISED:
+        return Before(now_us)
+    details = where.pools.show(given["name"]).details
+    limit, _, size = find_sizes(where, details.pool, given["change"])
+    limit, size = limit - details.pool.max_size, size - find_size(details)
+    return Before(now_us, SIZE, max(limit, size)) if size > 0 else Before(now_us, LIMIT, limit)
+
+
 def find_change(
     operation: operations.Operation,
     given: Mapping[str, Any],
     result: Any,
     by: Principal,
-    raised: int,
+    before: Before,
 ) -> Change | None:
-    """Return what a call changed, for what `count` and the others answer; None for a person's."""
+    """Return what a call changed, for what `count` and the others answer; None for a person's.
+
+    Neither has a caller made what another one did: it repeated a call with the same key.
+    """
     if not by.assistant:
         return None
     if operation.name == "acquire":
         claim = result[0].claim
-        return Change(by.name, "claim", claim.batch_id or claim.id)
+        is_new = claim.acquired_us >= before.now_us
+        return Change(by.name, "claim", claim.batch_id or claim.id) if is_new else None
     if details := getattr(result, "details", None) if operation.area == "pools" else None:
-        return Change(by.name, "pool", details.pool.id, raised)
+        return Change(by.name, before.part, details.pool.id, before.hosts)
     if operation.name == "set_cordoned":
         return Change(by.name, "member", result.id)
-    names = [str(given[name]) for name in operation.path_names]
-    named = names[-1] if names else getattr(result, operation.noun).id
-    return Change(by.name, operation.noun, named)
+    if names := operation.path_names:
+        return Change(by.name, operation.noun, str(given[names[-1]]))
+    made = getattr(result, operation.noun)
+    made_us = made.created_us if operation.area == "clusters" else made.made_us
+    return Change(by.name, operation.noun, made.id) if made_us >= before.now_us else None
 
 
-def find_raise(
-    where: guards.UseCases, operation: operations.Operation, given: Mapping[str, Any]
-) -> int:
-    """Return by how many hosts a call would raise the limit or the size of a pool; less than 0: lower the limit."""
-    if operation.action not in RAISED:
-        return 0
-    pool = where.pools.show(given["name"]).details.pool
-    after = find_sizes(where, pool, given["change"])
-    before = (pool.max_size, 0 if pool.winds_down else pool.target_size)
-    limit, size = (new - old for new, old in zip(after, before, strict=True))
-    return max(limit, size) if size > 0 else limit
+def find_size(details: PoolDetails) -> int:
+    """Return the size that a pool has now, or will have by its policy."""
+    policy = details.autoscale
+    most = max(details.pool.target_size, _find_planned(policy) if policy else 0)
+    return 0 if details.pool.winds_down else most
 
 
-def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, int]:
-    """Return the limit of a pool and the size that it would have after a change of it, or of its policy."""
+def _find_planned(policy: AutoscalePolicy) -> int:
+    """Return the most hosts that a policy keeps, whatever the demand: at some time of the week."""
+    from overnight.pools import schedules
+
+    openings = (schedules.parse(text).size for text in policy.openings)
+    return max(policy.min_size or 0, *openings, 0)
+
+
+def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, int, int]:
+    """Return the limit of a pool, its size now, and its largest, after a change of it, or of its policy."""
     from overnight.model.pool import PoolStatus
 
     if not hasattr(change, "status"):  # of the policy
         outlook = where.pools.outlook(pool.id, change)
-        least = outlook.policy.min_size or 0
-        return pool.max_size, max(least, outlook.decision.size)
+        now = max(outlook.policy.min_size or 0, outlook.decision.size)
+        return pool.max_size, now, max(now, _find_planned(outlook.policy))
     most = pool.max_size if change.max_size is None else change.max_size
     least = pool.min_size if change.min_size is None else change.min_size
     size = pool.target_size if change.target_size is None else change.target_size
     status = pool.status if change.status is None else change.status
     winds_down = status in (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
-    return most, 0 if winds_down else min(max(size, least), most)
+    now = 0 if winds_down else min(max(size, least), most)
+    return most, now, now

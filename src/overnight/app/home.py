@@ -25,10 +25,8 @@ def is_readable(home: pathlib.Path) -> bool:
     """Return whether this user may read the data home; also where there is none yet."""
     try:
         home.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except PermissionError:
-        return False
+    except OSError as error:  # the others are reported where it is used
+        return not isinstance(error, PermissionError)
     return os.access(home, os.R_OK | os.X_OK)
 
 

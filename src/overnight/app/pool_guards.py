@@ -144,15 +144,16 @@ def _resize(
 ) -> Effect | None:  # fmt: skip
     """Return the effect of a change of a pool or its policy, by what the pool would be afterwards."""
     pool, doing = details.pool, list[str]()
-    limit, size = holdings.find_sizes(where, pool, given["change"])
+    limit, now, size = holdings.find_sizes(where, pool, given["change"])
     held = holdings.count(where, by)
     if limit > pool.max_size and max(limit, held + limit - pool.max_size) > MANY_HOSTS:
         doing.append(f"raise the limit of pool {pool.name} from {pool.max_size} to {limit} hosts")
-    before = 0 if pool.winds_down else pool.target_size
+    before = holdings.find_size(details)
     if size > before and held + size - before > MANY_HOSTS:
         doing.append(f"raise the size of pool {pool.name} from {before} to {size} hosts")
     unclaimed = _unclaimed(details)
-    ended = len(unclaimed) if everything else max(0, min(before, len(unclaimed)) - size)
+    kept = 0 if pool.winds_down else min(pool.target_size, len(unclaimed))
+    ended = len(unclaimed) if everything else max(0, kept - now)
     if ended:
         doing.append(f"change pool {pool.name}: {how or 'terminate'} {plural(ended, 'member')}")
     if sooner:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from overnight import errors
 from overnight.app import driving
 from overnight.model.control_plane import Principal, Role
+from overnight.model.investigation import INVESTIGATION_ID
 from overnight.model.reservation import Order, Reservation, ReservationState
 from overnight.model.times import DAY_US, SECOND_US
 from overnight.reservations import control
@@ -40,6 +41,12 @@ def admit(
 
 def _own(order: Order, by: Principal, endpoint: str) -> Order:
     check_owner("reservation", order.owner or by.name, by)
+    if INVESTIGATION_ID.fullmatch(order.purpose):
+        raise errors.UsageError(
+            f"invalid purpose {order.purpose}",
+            why="an investigation takes the reservations with its id as its own, and changes their hosts",
+            todo="use another purpose",
+        )
     if order.agent_server not in ("", endpoint):
         raise errors.UsageError(
             f"agents cannot report to {order.agent_server}",

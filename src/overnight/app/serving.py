@@ -194,10 +194,7 @@ class Server:
         *,
         only_ask: bool = False,
     ) -> Any:
-        """Run an operation for somebody, and note a change in the audit log; `operations.run` says what `is_gone` is for.
-
-        A person confirms what an assistant asks for; with `only_ask` it is not carried out in any case.
-        """
+        """Run an operation for somebody, as `guards.carry_out` does; raise NotAllowedError."""
         self.check_role(operation, by)
         if operation in operations.RESERVATIONS and (operation.changes or given.get("load")):
             given = reservation_serving.admit(self.reservations, given, by, self._endpoint)
@@ -210,16 +207,16 @@ class Server:
             return operations.run(where, operation, given, is_gone)  # with an audit log of its own
         is_counted = by.assistant and operation.action in holdings.COUNTED
         with self._counting if is_counted else contextlib.nullcontext():
-            if by.assistant or only_ask:
-                rows = self.fleet.confirmations
-                given = guards.admit(self, rows, operation, given, by, only_ask=only_ask)
-            raised = holdings.find_raise(self, operation, given) if by.assistant else 0
-            result = operations.run(getattr(self, operation.area), operation, given, is_gone)
-            if operation.changes:
-                reason = why or operations.find_reason(given)
-                target = operations.find_target(operation, given, result)
-                change = holdings.find_change(operation, given, result, by, raised)
-                self.fleet.audit(by.title, operation.action, target, reason[:500], change)
+            result = guards.carry_out(
+                self,
+                self.fleet.confirmations,
+                operation,
+                given,
+                by,
+                is_gone,
+                why,
+                only_ask=only_ask,
+            )
         if operation in operations.RESERVATIONS and operation.changes:
             self._driver.wake()
         if operation in operations.INVESTIGATIONS and operation.changes:

@@ -145,11 +145,11 @@ class Confirmations:
         self._note(connection, by, found, to, now)
 
     def audit(
-        self, by: Principal, action: str, target: str, why: str, change: Change | None
+        self, who: str, action: str, target: str, why: str, change: Change | None = None
     ) -> None:
-        """Add to the audit log what an assistant did without a server."""
+        """Add to the audit log what no operation of the fleet does: those that change something do so themselves."""
         with self._control.database.write("audit") as connection:
-            audit_rows.add(connection, self._control.clock(), by.title, action, target, why, change)
+            audit_rows.add(connection, self._control.clock(), who, action, target, why, change)
 
     def list_changes(self, by: Principal, actions: Sequence[str]) -> Sequence[tuple[str, Change]]:
         """Return what assistants of this name did, as the audit log has it."""

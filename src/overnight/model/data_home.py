@@ -15,6 +15,7 @@ import pathlib
 import pwd
 import shlex
 import stat
+import struct
 from collections.abc import Collection, Iterator
 
 from overnight import errors
@@ -34,6 +35,7 @@ TRUSTED = (
     "uplink",
 )
 MAX_LINKS = 40  # as the kernel's
+ACL_USER, ACL_GROUP, ACL_WRITE = 2, 8, 2  # of linux/posix_acl.h
 # Machines in them have files of other users: only the folders themselves are checked.
 OPAQUE = ("blobs", "investigations", "pools", "rehearsals", "undo")
 
@@ -160,18 +162,22 @@ def _find_problem(
     if status.st_mode & 0o002:
         return "is writable by every user"
     if status.st_mode & 0o020:  # of its group, or the mask of an ACL
-        if _has_acl(path):
+        if _is_shared_by_acl(path):
             return "is writable by those in its access control list"
-        if not _is_private_group(status.st_uid, status.st_gid):
+        if not any(_is_private_group(uid, status.st_gid) for uid in {0, os.geteuid()}):
             return f"is writable by group {status.st_gid}"
     return ""
 
 
-def _has_acl(path: str) -> bool:
+def _is_shared_by_acl(path: str) -> bool:
     try:
-        return bool(os.getxattr(path, "system.posix_acl_access"))
+        entries = os.getxattr(path, "system.posix_acl_access")[4:]  # without the version
     except OSError:  # it has none, or its file system has none
         return False
+    return any(
+        tag in (ACL_USER, ACL_GROUP) and right & ACL_WRITE
+        for tag, right, _ in struct.iter_unpack("<HHI", entries)
+    )
 
 
 def _user_name(uid: int) -> str:

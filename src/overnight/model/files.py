@@ -54,6 +54,7 @@ def open_private(path: pathlib.Path, flags: int) -> int:
 @contextlib.contextmanager
 def replace(path: pathlib.Path) -> Iterator[BinaryIO]:
     """Yield an empty file that only its owner may read, whatever the umask; it replaces `path` at the end."""
+    _check_replaceable(path)
     fresh = path.parent / f".{path.name}.{os.urandom(4).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -63,6 +64,12 @@ def replace(path: pathlib.Path) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink()
+
+
+def _check_replaceable(path: pathlib.Path) -> None:
+    """Raise OSError for a device or a pipe, such as `/dev/null`, which root could replace by a file."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EEXIST, "it is not a regular file", str(path))
 
 
 @contextlib.contextmanager
@@ -99,6 +106,7 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None 
 
     Two writers of one path do not mix: each has a temporary file of its own, and the last rename wins.
     """
+    _check_replaceable(path)
     # Not tempfile, which imports half a megabyte: the uplink of an agent is small.
     name = path.parent / f".{path.name}.{os.urandom(4).hex()}.new"
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -18,7 +18,8 @@ SHAPES = re.compile(
     r"-----BEGIN|AIza[0-9A-Za-z_-]{20,}|(?<![A-Za-z])sk-[A-Za-z0-9_-]{16,}|glpat-|hv[sb]\.[A-Za-z0-9]{12,}|\$[0-9a-z]{1,2}\$[^ ]{8,}"
 )
 USER_INFO = re.compile(r"(://)[^/\s]+@")
-QUERY = re.compile(r"(?P<key>[?&][^?&=@:/]+=)")
+# Of a query, or of the words of libpq: `host=db password=…`.
+QUERY = re.compile(r"(?P<key>(?:^|[?&;\s])[^?&;=@:/\s]+\s*=)")
 TOKEN = re.compile(r"[A-Za-z0-9+/_=-]{16,}")
 PARTING = re.compile(r"[/_-]")
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -108,12 +109,14 @@ def mask_url(url: str) -> str:
     >>> mask_url("postgresql://me:p@s/s@db/x?ssl=on&password=a@b&c")
     'postgresql://(masked)@db/x?ssl=on&password=(masked)'
     """
-    for match in QUERY.finditer(url):
-        if named_secret(match["key"]):
-            url = url[: match.end()] + MASK
-            break
     scheme = re.match(r"[\w+.-]*://", url)
     begin = scheme.end() if scheme else 0
+    for match in QUERY.finditer(url):
+        if named_secret(match["key"]):
+            if "@" in url[match.end() :] and "@" not in url[: match.start()]:
+                return url[:begin] + MASK  # the parameter may be a part of a password
+            url = url[: match.end()] + MASK
+            break
     at = url.rfind("@", begin)
     return url if at < 0 or url[begin : begin + 1] == "/" else f"{url[:begin]}{MASK}{url[at:]}"
 
@@ -125,8 +128,8 @@ def drop_secrets(url: str) -> str:
     ('postgresql://me@db/x?ssl=on', 'sqlite:////a/b.db')
     """
     masked = mask_url(url)
-    if masked == url:
-        return url
+    if masked == url or "://" not in url:
+        return masked
     before, _, query = url.partition("?")
     scheme, _, rest = before.partition("://")
     user, at, host = rest.rpartition("@")

@@ -78,3 +78,11 @@ def test_nothing_is_changed_without_a_writable_undo_journal(
     assert cli.main(["--home", str(tmp_path), *words]) == errors.ExitCode.CANNOT
     assert "OVERNIGHT_UNDO" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_behind_a_loop_of_links_is_an_error_and_not_a_bug(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    where = tmp_path / "loop/home"
+    assert home.is_readable(where)  # as far as its mode goes
+    with pytest.raises(errors.MissingPermissionError, match="is not writable"):
+        home.need_writable(where)

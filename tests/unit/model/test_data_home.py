@@ -147,6 +147,32 @@ def test_what_another_user_may_write_by_an_access_control_list_is_refused(
     data_home.prepare(home)
 
 
+@pytest.mark.parametrize(("rights", "is_safe"), [(5, True), (1, True), (7, False), (3, False)])
+def test_an_access_control_list_that_lets_nobody_write_is_accepted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, rights: int, is_safe: bool
+) -> None:
+    """With umask 002, a web server that may read a folder has an entry, and the mask has the right of the group."""
+    monkeypatch.setattr(data_home, "_is_private_group", lambda *_: True)
+    tmp_path.chmod(0o775)
+    otherusers.allow(tmp_path, rights=rights)
+    assert tmp_path.stat().st_mode & 0o020
+    assert bool(data_home.find_unsafe_way(tmp_path / "home")) is not is_safe
+
+
+@pytest.mark.needs_root
+def test_a_folder_of_root_that_the_users_own_group_may_write_is_accepted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a service: `install -d -g app -m 775 /srv/app`."""
+    tmp_path.chmod(0o775)
+    monkeypatch.setattr(data_home.os, "geteuid", lambda: 4711)
+    private = {(4711, os.getgid())}
+    monkeypatch.setattr(data_home, "_is_private_group", lambda uid, gid: (uid, gid) in private)
+    assert data_home.find_unsafe_way(tmp_path / "home") == ""
+    private.clear()
+    assert "is writable by group" in data_home.find_unsafe_way(tmp_path / "home")
+
+
 @pytest.mark.needs_root
 def test_a_folder_that_another_user_creates_above_a_missing_home_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

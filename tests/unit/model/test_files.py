@@ -87,3 +87,32 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: pathlib.Path) -> No
 def test_a_lack_of_descriptors_is_not_a_problem_of_the_disk(tmp_path: pathlib.Path) -> None:
     with exhaustion.no_descriptors():
         assert files.find_disk_problem(tmp_path) is None
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "folder"])
+def test_what_is_not_a_file_is_not_replaced(tmp_path: pathlib.Path, kind: str) -> None:
+    """Root put a file in place of /dev/null with `-o /dev/null`."""
+    path = tmp_path / "target"
+    if kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    if kind.startswith("link"):
+        path = tmp_path / "link"
+        path.symlink_to("target")
+    before = path.lstat()
+    with pytest.raises(FileExistsError, match="not a regular file"), files.replace(path) as file:
+        file.write(b"evidence")
+    with pytest.raises(FileExistsError, match="not a regular file"):
+        files.write_atomically(path, b"evidence")
+    assert path.lstat() == before
+    assert {each.name for each in tmp_path.iterdir()} <= {"target", "link"}
+
+
+def test_a_link_is_replaced_and_its_target_kept(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "target").write_text("theirs")
+    (tmp_path / "link").symlink_to("target")
+    with files.replace(tmp_path / "link") as file:
+        file.write(b"evidence")
+    assert (tmp_path / "target").read_text() == "theirs"
+    assert not (tmp_path / "link").is_symlink()

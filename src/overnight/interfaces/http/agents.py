@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import concurrent.futures
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,23 +20,27 @@ from overnight.model import protocol, uplink
 JSON = "application/json"
 ROUTER = ops.Router(prefix="/api/v1/agents", tags=["agents"])
 Answer = TypeVar("Answer")
+AGENT_JOBS = 2  # an agent sends one request after the other; the answer to one may have been lost
 
 
 class Workers:
-    """Threads for the database work of agents; refuses jobs when too many wait."""
+    """Threads for the database work of agents; refuses jobs when too many wait, or those of one agent."""
 
     def __init__(self, threads: int = 8, waiting: int = 512) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "agents")
-        self._waiting, self._most = 0, waiting
+        self._waiting: collections.Counter[str] = collections.Counter()
+        self._most = waiting
 
-    async def run(self, call: Callable[..., Answer], *arguments: object) -> Answer:
-        if self._waiting >= self._most:
+    async def run(self, call: Callable[..., Answer], *arguments: object, agent: str = "") -> Answer:
+        """Run a call in a thread; `agent` is a credential. A large snapshot takes seconds and 200 MB."""
+        if self._waiting.total() >= self._most or (agent and self._waiting[agent] >= AGENT_JOBS):
             raise problems.HttpError(503, "the server is overloaded")
-        self._waiting += 1
+        self._waiting[agent] += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
         finally:
-            self._waiting -= 1
+            self._waiting[agent] -= 1
+            self._waiting = +self._waiting
 
 
 TEXT = {"type": "string", "minLength": 1, "maxLength": 255}
@@ -96,9 +101,9 @@ async def _run(
 ) -> fastapi.Response:
     state = request.app.state
     encoding = request.headers.get("content-encoding", "").lower()
-    body = await request.body()
+    credential, body = access.text(sent), await request.body()
     answer = await state.workers.run(
-        call, state.server.agents, access.text(sent), *arguments, body, encoding
+        call, state.server.agents, credential, *arguments, body, encoding, agent=credential
     )
     return fastapi.Response(answer, media_type=JSON)
 

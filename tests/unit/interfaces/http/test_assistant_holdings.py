@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -166,6 +167,32 @@ def test_limits_that_are_raised_step_by_step_count(world: assistants.World) -> N
     assert asks(create(world, "more", 11)) == ""
 
 
+def test_a_lower_limit_does_not_hide_members_that_the_caller_added(world: assistants.World) -> None:
+    """A pool went from 1 host to 46 without a person: between two steps its limit was lowered by as much."""
+    world.pools.pool("one", 1, max_size=100)
+
+    def step(change: dict[str, int], path: str = "") -> str:
+        sent = {"change": change}
+        return asks(world.ask("PATCH", f"/api/v1/pools/one{path}", role=ASSISTANT, json=sent))
+
+    assert step({"target_size": 16}) == ""
+    assert step({"max_size": 85}) == ""
+    assert step({"target_size": 31}) == "raise the size of pool one from 16 to 31 hosts"
+    assert step({"max_size": 70}) == ""
+    assert step({"min_size": 31}, "/autoscale") == "raise the size of pool one from 16 to 31 hosts"
+
+
+def test_a_repeated_call_counts_once(world: assistants.World) -> None:
+    world.pools.pool("one", 1, max_size=100)
+    for least in (10, 10, 10, 20):  # the reaper has not followed it yet
+        sent = {"change": {"min_size": least}}
+        path = "/api/v1/pools/one/autoscale"
+        assert asks(world.ask("PATCH", path, role=ASSISTANT, json=sent)) == ""
+    sent = {"change": {"min_size": 22}}
+    answer = world.ask("PATCH", "/api/v1/pools/one/autoscale", role=ASSISTANT, json=sent)
+    assert asks(answer) == "raise the size of pool one from 20 to 22 hosts"
+
+
 def test_calls_at_the_same_moment_count_each_other(world: assistants.World) -> None:
     """Ten calls of 20 hosts each, sent together, were all direct."""
     world.token(ASSISTANT)
@@ -192,6 +219,28 @@ def test_the_size_of_another_pool_counts_when_it_is_raised(world: assistants.Wor
     assert sized == "raise the size of pool two from 6 to 90 hosts"
 
 
+def test_a_schedule_counts_before_it_begins(world: assistants.World) -> None:
+    """An assistant had 90 hosts launched in the night, by a schedule of another day."""
+    world.pools.pool("one", 1, max_size=100)
+    path = "/api/v1/pools/one/autoscale"
+    today = datetime.datetime.fromtimestamp(world.pools.plane.context.clock() / 1e6, datetime.UTC)
+    day = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")[(today.weekday() + 3) % 7]
+
+    def schedule(size: int) -> str:
+        sent = {"change": {"openings": [f"{day} 02:00-03:00 = {size}"]}}
+        return asks(world.ask("PATCH", path, role=ASSISTANT, json=sent))
+
+    assert schedule(90) == "raise the size of pool one from 1 to 90 hosts"
+    assert schedule(10) == ""
+    assert schedule(10) == ""
+    assert schedule(20) == ""
+    assert schedule(22) == "raise the size of pool one from 20 to 22 hosts"
+    world.pools.pool("two", 1, max_size=100)
+    sent = {"change": {"target_size": 4}}
+    answer = world.ask("PATCH", "/api/v1/pools/two", role=ASSISTANT, json=sent)
+    assert asks(answer) == "raise the size of pool two from 1 to 4 hosts"
+
+
 def test_a_pool_with_the_name_of_a_claim_does_not_give_it_away(world: assistants.World) -> None:
     """The audit log had the name of the pool and the id of the claim in one text, which was split into words."""
     world.filled(target=2)
@@ -203,6 +252,39 @@ def test_a_pool_with_the_name_of_a_claim_does_not_give_it_away(world: assistants
     assert got.status_code == 200, got.text
     ended = world.ask("POST", f"/api/v1/pool-claims/{victim}/return", role=ASSISTANT)
     assert asks(ended).endswith("end the claim of another caller")
+
+
+def test_a_repeated_key_does_not_make_the_claim_of_another_caller_ones_own(
+    world: assistants.World,
+) -> None:
+    """Viewers see the keys of claims: with the same key and caller, an assistant got a claim, and ended it."""
+    world.filled(target=3)
+    sent = {"request": {"acquired_by": "job-17", "idempotency_key": "ci-17"}}
+    claims, own = (
+        "/api/v1/pools/ci/claims",
+        {"request": {"acquired_by": "x", "idempotency_key": "y"}},
+    )
+    for body, role, owned in ((sent, "operator", False), (own, ASSISTANT, True)):
+        victim = world.ask("POST", claims, role=role, json=body).json()["items"][0]["claim"]["id"]
+        repeated = world.ask("POST", claims, role=ASSISTANT, json=body)
+        assert repeated.json()["items"][0]["claim"]["id"] == victim
+        ended = asks(world.ask("POST", f"/api/v1/pool-claims/{victim}/return", role=ASSISTANT))
+        assert ended.endswith("" if owned else "end the claim of another caller")
+        assert bool(ended) is not owned
+
+
+def test_a_repeated_key_does_not_make_the_cluster_of_another_caller_ones_own(
+    world: assistants.World,
+) -> None:
+    reaper.Reaper(world.pools.plane).tick()
+    sent = {"order": {"template": "runner", "provider": "scripted", "count": 2}, "confirmed": True, "idempotency_key": "train-17"}  # fmt: skip
+    made = [
+        world.ask("POST", "/api/v1/clusters", role=role, json=sent).json()["cluster"]["id"]
+        for role in ("admin", ASSISTANT)
+    ]
+    assert made[0] == made[1]
+    ended = world.ask("POST", f"/api/v1/clusters/{made[0]}/cancel", role=ASSISTANT)
+    assert asks(ended).startswith("cancel cluster ")
 
 
 def test_a_pool_that_is_made_again_is_not_the_caller_s(world: assistants.World) -> None:

@@ -151,6 +151,15 @@ def test_an_operator_cannot_reserve_for_somebody_else(world: World) -> None:
     assert world.reserve("admin", owner="anna", count=1)["order"]["owner"] == "anna"
 
 
+@pytest.mark.parametrize("role", ["operator", "admin"])
+def test_nobody_reserves_in_the_name_of_an_investigation(world: World, role: str) -> None:
+    """An investigation takes what has its id as its own, and would change hosts that nobody has confirmed for it."""
+    refused = world.create(role, purpose="i-0123456789ab")
+    assert refused.status_code == 400
+    assert serverworld.problem(refused)["title"] == "invalid purpose i-0123456789ab"
+    assert world.reserve(role, purpose="for i-0123456789ab")
+
+
 def test_disturbing_others_needs_a_confirmation(world: World) -> None:
     world.platform.hosts["a"].workloads.append(Workload("web-1", "pod"))
     problem = serverworld.problem(world.create(evict=True, hosts=["a", "b"]))
