@@ -53,7 +53,14 @@ def open_private(path: pathlib.Path, flags: int) -> int:
 
 @contextlib.contextmanager
 def replace(path: pathlib.Path) -> Iterator[BinaryIO]:
-    """Yield an empty file that only its owner may read, whatever the umask; it replaces `path` at the end."""
+    """Yield an empty file that only its owner may read, whatever the umask; it replaces `path` at the end.
+
+    A device or a pipe is written to instead: root must not replace /dev/null, or /dev/stdout, which is a link.
+    """
+    if path.parent == pathlib.Path("/dev") or (path.exists() and not path.is_file()):
+        with named(path), path.open("wb") as file:
+            yield file
+        return
     fresh = path.parent / f".{path.name}.{os.urandom(4).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:

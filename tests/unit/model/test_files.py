@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import shlex
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import exhaustion
@@ -87,3 +90,36 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: pathlib.Path) -> No
 def test_a_lack_of_descriptors_is_not_a_problem_of_the_disk(tmp_path: pathlib.Path) -> None:
     with exhaustion.no_descriptors():
         assert files.find_disk_problem(tmp_path) is None
+
+
+def test_a_pipe_is_written_to_and_a_device_is_not_replaced(tmp_path: pathlib.Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with files.replace(pipe) as file:
+        file.write(b"result")
+    assert os.read(reader, 100) == b"result"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    with pytest.raises(IsADirectoryError, match=str(tmp_path)), files.replace(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.needs_root
+def test_a_file_of_dev_is_never_replaced(tmp_path: pathlib.Path) -> None:
+    """In a mount namespace with a /dev of its own: standard output is redirected to a file, and /dev/stdout leads there."""
+    out = tmp_path / "out"
+    program = (
+        "import pathlib; from overnight.model import files\n"
+        "for name in ('null', 'stdout'):\n"
+        "    with files.replace(pathlib.Path('/dev', name)) as file: file.write(b'result')\n"
+        "assert pathlib.Path('/dev/null').is_char_device() and pathlib.Path('/dev/stdout').is_symlink()\n"
+    )
+    script = (
+        "mount -t tmpfs tmpfs /dev && mknod /dev/null c 1 3 && ln -s /proc/self/fd/1 /dev/stdout && "
+        f"exec {shlex.quote(sys.executable)} -c {shlex.quote(program)}"
+    )
+    with out.open("wb") as file:
+        subprocess.run(["unshare", "--mount", "sh", "-c", script], stdout=file, check=True)
+    assert out.read_bytes() == b"result"
