@@ -107,7 +107,8 @@ def _follow(request: stored.Request, current: session.Session) -> None:
                 sys.stdout.write(json.dumps(event.as_json()) + "\n")
                 sys.stdout.flush()
             elif before is None or before.severity != event.severity:
-                console.print(_line(event, with_host=bool(with_host)))
+                # One line each, also in a pipe.
+                console.print(_line(event, with_host=bool(with_host)), soft_wrap=True)
 
 
 def _line(event: Event, *, with_host: bool) -> str:
