@@ -148,7 +148,7 @@ def list_notes(plan: Plan) -> Iterator[str]:
     for kind in plan.wait.events:
         if not event_kinds.is_found(kind):
             name = kind + "NAME" * kind.endswith(".")
-            yield f"no detector reports {kind}; add each one: `overnight event add --kind {name}`"
+            yield f"no detector reports {kind}; add each one on its host: `overnight event add --kind {name}`"
 
 
 def check_alone(plan: Plan) -> DryRun:

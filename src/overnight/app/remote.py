@@ -187,7 +187,7 @@ class Server:
                 return chosen
         raise errors.CannotError(
             f"{self.url} has no event that is at least a warning",
-            why=f"of {', '.join(hosts) if hosts else 'any host'}",
+            why=f"{', '.join(hosts) if hosts else 'no host'} has reported none",
             todo="diagnose a time instead: --at TIME --host NAME",
         )
 

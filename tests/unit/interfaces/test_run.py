@@ -189,8 +189,8 @@ def test_outcomes_of_others_are_accepted_with_a_note(
     assert (code, notes) == (
         0,
         [
-            "note: no detector reports invoice.late; add each one: `overnight event add --kind invoice.late`",
-            "note: no detector reports job.; add each one: `overnight event add --kind job.NAME`",
+            "note: no detector reports invoice.late; add each one on its host: `overnight event add --kind invoice.late`",
+            "note: no detector reports job.; add each one on its host: `overnight event add --kind job.NAME`",
         ],
     )
     code, out, _ = run("plan.yaml --dry-run -O json")

@@ -214,6 +214,9 @@ class Session:
         if NAMED_PLACE.search(words):
             return f"overnight {words}"
         scope, takes_database = find_scope(words)
+        uplink = self.context and self.context.params.get("server")  # of an agent
+        if scope is Scope.HOME and (self.server_url or uplink):  # such as the home of that server
+            return f"overnight --home DIR {words}"
         if url := self.server_url:
             if scope is not Scope.SERVER:  # for the host in question
                 return f"overnight {words}"
