@@ -197,7 +197,7 @@ def test_the_text_gets_its_own_line_on_a_narrow_terminal(width, lines) -> None:
 
 
 def test_a_followed_event_is_one_line_however_narrow_the_terminal(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    home: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     event = Event(
@@ -208,7 +208,7 @@ def test_a_followed_event_is_one_line_however_narrow_the_terminal(
         id="e-1",
     )
     monkeypatch.setattr(stored, "follow", lambda *_: iter([(event, None)]))
-    assert cli.main(["--home", str(tmp_path), "events", "--follow"]) == 0
+    assert cli.main(["--home", str(home), "events", "--follow"]) == 0
     line, end = capsys.readouterr().out.split("\n")
     assert line.endswith(f"job.failed  {event.text}")
     assert end == ""
