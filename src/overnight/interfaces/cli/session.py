@@ -214,12 +214,13 @@ class Session:
         if NAMED_PLACE.search(words):
             return f"overnight {words}"
         scope, takes_database = find_scope(words)
+        url = self.server_url
         uplink = self.context and self.context.params.get("server")  # of an agent
-        if scope is Scope.HOME and (self.server_url or uplink):  # such as the home of that server
-            return f"overnight --home DIR {words}"
-        if url := self.server_url:
-            if scope is not Scope.SERVER:  # for the host in question
-                return f"overnight {words}"
+        if scope is not Scope.SERVER and (url or (uplink and scope is Scope.HOME)):
+            # For the host in question, or on the server; with OVERNIGHT_SERVER set, these need a data home.
+            named = "--home DIR " * (scope is Scope.HOME)
+            return f"overnight {named}{words}"
+        if url:
             token = (
                 f" --token-file {shlex.quote(str(self.token_file.absolute()))}"
                 if self.token_file
