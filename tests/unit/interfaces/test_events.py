@@ -212,3 +212,11 @@ def test_a_followed_event_is_one_line_however_narrow_the_terminal(
     line, end = capsys.readouterr().out.split("\n")
     assert line.endswith(f"job.failed  {event.text}")
     assert end == ""
+
+
+@pytest.mark.parametrize("words", ["-b 5m", "-e 5m", "net.driver_reset-12"])
+def test_follow_refuses_what_it_would_ignore(
+    home: pathlib.Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    assert cli.main(["--home", str(home), "events", "--follow", *words.split()]) == 2
+    assert "--follow cannot be combined with" in capsys.readouterr().err
