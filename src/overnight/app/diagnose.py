@@ -274,7 +274,7 @@ def _advise_while_recording(
     writing = open_segment.read_open(home)
     if case is None or writing is None or not writing.holds(case.window):
         return verdict
-    # To record these stacks is no step: they come.
+    # These stacks are being recorded already.
     steps = tuple(step for step in verdict.next if str(writing) not in step.what)
     verdict = dataclasses.replace(verdict, next=steps)
     return _advise_again(verdict, case.event, str(writing), "a verdict with these stacks")
