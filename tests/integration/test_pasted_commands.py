@@ -78,7 +78,7 @@ FLOWS = {
         "pool member nonesuch", "pool return nonesuch", "cluster list", "reservations list", "release nonesuch",
     ],
     "quiet": ["diagnose", "diagnose -O json", "diagnose -O md"],
-    "store": ["store check", "store unpin nonesuch", "event remove nonesuch", "token list", "doctor"],
+    "store": ["load --list", "rehearse --list", "age --list", "store check", "store unpin nonesuch", "event remove nonesuch", "token list", "doctor"],
 }  # fmt: skip
 FEWEST = {"verdict": 9, "stacks": 1, "pools": 6, "quiet": 1, "store": 1}  # commands that are pasted
 
@@ -105,6 +105,9 @@ def test_pasted_commands_work_on_the_same_home(
         _, output = shell.run(line)
         output = output.replace('\\"', '"') if "-O json" in line else output
         assert "internal error" not in output
+        assert not re.search(r"`(sudo )?overnight [^`\n]*\n", output), (
+            f"{line} wraps a command:\n{output}"
+        )
         for match in COMMAND.finditer(output):
             command = match[1].rstrip()
             if command in pasted or "Example:" in output:

@@ -183,7 +183,7 @@ def test_a_user_without_permission_is_told_so_before_anything_is_recorded(
     words = ["--home", str(home / "data"), "record", "--for", "2s", *more]
     done = subprocess.run(
         otherusers.command(open_folder, *words, uid=otherusers.STRANGER),
-        capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "COLUMNS": "60"}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     said = " ".join(done.stderr.split())
@@ -194,6 +194,7 @@ def test_a_user_without_permission_is_told_so_before_anything_is_recorded(
     assert (home / "data").exists() == bool(more)
     assert "show the stacks" not in done.stdout
     if more:
+        assert f"(see `overnight --home {home}/data doctor`)" in done.stdout
         return
     # The same recording, and in that data home only where root could use it.
     named = f"--home {home}/data " * (place == "root")

@@ -183,7 +183,7 @@ def _show(recording: Recording, current: session.Session) -> None:
     for failure in recording.failures:
         terminal.print_line(console, _describe(failure), "bold red")
     for gap in recording.gaps:
-        console.print(f"[yellow]not recorded:[/] {terminal.cell(gap)}")
+        console.print(f"[yellow]not recorded:[/] {terminal.cell(gap)}", soft_wrap=True)
     console.print(f"\nstored in {terminal.cell(recording.home)}", soft_wrap=True)
     terminal.print_line(console, "next: `overnight events` lists the events")
     terminal.print_line(console, "next: `overnight diagnose` finds the cause of the worst one")
