@@ -282,10 +282,13 @@ class Server:
     def _wait(self, host: str, task_id: str, progress: Progress) -> object:
         """Wait until the host has uploaded a window, and return its digest."""
         last, changed = None, time.monotonic()
+        seen = times.format_instant(self._find_host(host).seen_us)
         while True:
             task = self._api.decode(TaskRow, self._api.get("tasks", task_id))
             waiting = task.state in (TaskState.PENDING, TaskState.LEASED)
-            step = f"waiting for {host}" if waiting else f"{host} uploads the window"
+            step = (
+                f"waiting for {host}, last seen {seen}" if waiting else f"{host} uploads the window"
+            )
             progress(step, task.progress)
             if task.state is TaskState.DONE:
                 return task.result.get("sha256")
