@@ -289,6 +289,28 @@ def test_a_full_disk_names_the_file_and_the_sizes(
     assert list(disk.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", ["-O html", "-O text", "-O json"])
+@faults.on_small_disk
+def test_output_that_is_redirected_to_a_full_disk_is_named(disk: pathlib.Path, words: str) -> None:
+    home, file = disk.parent / "night", disk / "report"
+    event = nights.build(home)
+    command = [
+        sys.executable,
+        "-m",
+        "overnight",
+        "--home",
+        str(home),
+        "diagnose",
+        event.id,
+        *words.split(),
+    ]
+    with faults.full_disk(disk), file.open("wb") as out:
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert f"cannot use {file}" in done.stderr
+    assert f"No space left on device; 0.0 of 4.2 MB are free in {disk}" in done.stderr
+
+
 @pytest.mark.parametrize("left", [0, 16 << 10])
 @faults.on_small_disk
 def test_an_import_into_a_full_disk_names_the_file_and_the_sizes(
