@@ -29,7 +29,7 @@ def is_readable(home: pathlib.Path) -> bool:
         return True
     except PermissionError:
         return False
-    return os.access(home, os.R_OK | os.X_OK)
+    return home.is_file() or os.access(home, os.R_OK | os.X_OK)
 
 
 def need_writable(home: pathlib.Path) -> None:

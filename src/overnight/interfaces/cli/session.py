@@ -85,6 +85,14 @@ class Session:
 
         if not home.is_readable(self.home_path):
             raise self.unreadable(self.home_path)
+        if self.home_path.is_file():
+            self.home_given = False  # the commands of the advice use another
+            file = shlex.quote(str(self.home_path))
+            raise errors.UsageError(
+                f"{self.home_path} is not a folder",
+                why="a data home is one",
+                todo=f"if it is a bundle: `overnight diagnose {file}`, or `overnight bundle open {file}`",
+            )
         return self.home_path
 
     def unreadable(self, path: pathlib.Path) -> errors.MissingPermissionError:
