@@ -346,7 +346,7 @@ def test_readings_that_were_not_written_are_reported_with_the_sizes(disk: pathli
     recorder_processes._parse_summary(disk, summary, problems)
     assert problems == [
         f"39 readings not written (No space left on device; 0.0 of 4.2 MB are free in {disk})",
-        "39 readings not written (the disk was full, or fails)",
+        f"39 readings not written (the disk was full, or fails; 4.2 of 4.2 MB are free in {disk})",
     ]
 
 

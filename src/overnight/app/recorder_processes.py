@@ -143,8 +143,7 @@ def _wait_for_start(recorder: Child) -> None:
 
 def _parse_summary(home: pathlib.Path, summary: dict[str, Any], problems: list[str]) -> Signals:
     if dropped := summary["dropped"]:
-        problem = files.find_disk_problem(home)
-        why = errors.reason(problem) if problem else "the disk was full, or fails"
+        why = errors.reason(files.find_lost_write(home))
         problems.append(f"{plural(dropped, 'reading')} not written ({why})")
     return Signals(
         signals=int(summary["signals"]),

@@ -179,6 +179,12 @@ def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | No
     return None
 
 
+def find_lost_write(folder: pathlib.Path) -> OSError:
+    """Return why something was not written to a folder, which may have room again."""
+    lost = OSError(errno.ENOSPC, "the disk was full, or fails", str(folder))
+    return find_disk_problem(folder) or lost
+
+
 def sync(path: pathlib.Path) -> None:
     """Make a file's data, or the names in a folder, durable; a folder that this user may not list is left."""
     try:

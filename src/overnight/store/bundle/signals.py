@@ -7,11 +7,9 @@ from the copy.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import heapq
 import itertools
 import json
-import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -188,8 +186,7 @@ class _Out:
         closing, self._writer = self._writer, None
         closing.close()
         if closing.dropped or layout.files(closing.folder, layout.OPEN):
-            problem = files.find_disk_problem(self._target)
-            raise problem or OSError(errno.EIO, os.strerror(errno.EIO), str(self._target))
+            raise files.find_lost_write(self._target)
 
 
 def _copy_events(
