@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+DEVICES = pathlib.Path("/dev")
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
@@ -57,7 +58,7 @@ def replace(path: pathlib.Path) -> Iterator[BinaryIO]:
 
     A device or a pipe is written to instead: root must not replace /dev/null, or /dev/stdout, which is a link.
     """
-    if path.parent == pathlib.Path("/dev") or (path.exists() and not path.is_file()):
+    if path.parent == DEVICES or (path.exists() and not path.is_file()):
         with named(path), path.open("wb") as file:
             yield file
         return
@@ -121,7 +122,11 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None 
 
 
 def publish(written: pathlib.Path, path: pathlib.Path) -> None:
-    """Sync a file, rename it to `path`, and sync the folder."""
+    """Sync a file, rename it to `path`, and sync the folder; never replace a device, a pipe or a link in /dev."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if path.parent == DEVICES or not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise OSError(errno.EEXIST, "it is not a regular file", str(path))
     sync(written)
     written.replace(path)
     sync(path.parent)

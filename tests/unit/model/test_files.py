@@ -103,6 +103,8 @@ def test_a_pipe_is_written_to_and_a_device_is_not_replaced(tmp_path: pathlib.Pat
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     with pytest.raises(IsADirectoryError, match=str(tmp_path)), files.replace(tmp_path):
         pass
+    with pytest.raises(FileExistsError, match="not a regular file"):
+        files.write_atomically(pipe, "result")
     assert list(tmp_path.iterdir()) == [pipe]
 
 
@@ -114,6 +116,10 @@ def test_a_file_of_dev_is_never_replaced(tmp_path: pathlib.Path) -> None:
         "import pathlib; from overnight.model import files\n"
         "for name in ('null', 'stdout'):\n"
         "    with files.replace(pathlib.Path('/dev', name)) as file: file.write(b'result')\n"
+        "    try: files.write_atomically(pathlib.Path('/dev', name), b'x')\n"
+        "    except FileExistsError as error: assert error.strerror == 'it is not a regular file'\n"
+        "    else: raise AssertionError(name)\n"
+        "assert sorted(path.name for path in pathlib.Path('/dev').iterdir()) == ['null', 'stdout']\n"
         "assert pathlib.Path('/dev/null').is_char_device() and pathlib.Path('/dev/stdout').is_symlink()\n"
     )
     script = (
