@@ -269,23 +269,96 @@ def test_an_ingest_process_that_the_oom_killer_ends_hides_nothing(
     assert len(segments.Catalogue(home).segments(host)) == 2
 
 
+@pytest.mark.parametrize("left", [0, 8192])
 @faults.on_small_disk
 def test_a_full_disk_names_the_file_and_the_sizes(
-    disk: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    disk: pathlib.Path, capsys: pytest.CaptureFixture[str], left: int
 ) -> None:
     home = disk.parent / "night"
     event = nights.build(home)
-    with faults.full_disk(disk):
+    with faults.full_disk(disk, left):
         for words, file in (
             (["diagnose", event.id, "-O", "html", "-o", str(disk / "report.html")], "report.html"),
             (["snapshot", "-o", str(disk / "host.json")], "host.json"),
-            (["bundle", "create", event.id, "-o", str(disk / "x.overnight")], ".overnight-bundle-"),
+            (["bundle", "create", event.id, "-o", str(disk / "x.overnight")], "x.overnight"),
         ):
             assert cli.main(["--home", str(home), *words]) == 3
             error = capsys.readouterr().err
             assert str(disk / file) in error, error
             assert f"No space left on device; 0.0 of 4.2 MB are free in {disk}" in error, error
     assert list(disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["-O html", "-O text", "-O json"])
+@faults.on_small_disk
+def test_output_that_is_redirected_to_a_full_disk_is_named(disk: pathlib.Path, words: str) -> None:
+    home, file = disk.parent / "night", disk / "report"
+    event = nights.build(home)
+    command = [
+        sys.executable,
+        "-m",
+        "overnight",
+        "--home",
+        str(home),
+        "diagnose",
+        event.id,
+        *words.split(),
+    ]
+    with faults.full_disk(disk), file.open("wb") as out:
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert f"cannot use {file}" in done.stderr
+    assert f"No space left on device; 0.0 of 4.2 MB are free in {disk}" in done.stderr
+
+
+@pytest.mark.parametrize("left", [0, 16 << 10])
+@faults.on_small_disk
+def test_an_import_into_a_full_disk_names_the_file_and_the_sizes(
+    disk: pathlib.Path, capsys: pytest.CaptureFixture[str], left: int
+) -> None:
+    log, stacks = disk.parent / "dmesg.txt", disk.parent / "stacks.txt"
+    log.write_text("".join(f"[{n:5}.000000] line {n}\n" for n in range(900)))
+    stacks.write_text("".join(f"main;f{n};g{n * 7919} 3\n" for n in range(9000)))
+    home = disk / "home"
+    with faults.full_disk(disk, left):
+        for file in (stacks, log)[: 2 - bool(left)]:
+            options = ["--host", "db-7", "--boot", "2026-11-15 06:00"]
+            assert cli.main(["--home", str(home), "import", str(file), *options]) == 3
+            error = capsys.readouterr().err
+            assert f"error: cannot store {file} in {home}" in error
+            assert "No space left on device; 0.0 of 4.2 MB are free in" in error, error
+
+
+@faults.on_small_disk
+def test_readings_that_were_not_written_are_reported_with_the_sizes(disk: pathlib.Path) -> None:
+    summary = {
+        "signals": 1,
+        "events": 0,
+        "dropped": 39,
+        "cpu_seconds": 0,
+        "seconds": 1,
+        "rss_bytes": 0,
+        "problems": [],
+    }
+    problems: list[str] = []
+    with faults.full_disk(disk):
+        recorder_processes._parse_summary(disk, summary, problems)
+    recorder_processes._parse_summary(disk, summary, problems)
+    assert problems == [
+        f"39 readings not written (No space left on device; 0.0 of 4.2 MB are free in {disk})",
+        f"39 readings not written (the disk was full, or fails; 4.2 of 4.2 MB are free in {disk})",
+    ]
+
+
+@pytest.mark.needs_perf
+@faults.on_small_disk
+def test_a_recording_that_cannot_begin_names_the_sizes(
+    disk: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with faults.full_disk(disk, 48 << 10):
+        assert cli.main(["--home", str(disk), "record", "--for", "1s", "--profiles-only"]) == 3
+        error = capsys.readouterr().err
+        assert f"of 4.2 MB are free in {disk}/spool" in error, error
 
 
 @pytest.mark.needs_perf

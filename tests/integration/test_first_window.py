@@ -66,7 +66,8 @@ def test_an_event_is_diagnosed_from_its_first_window(tmp_path: pathlib.Path) -> 
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["event"]["id"] == event_id
-    assert document["notes"][0].startswith(f"provisional: {platform.node()} has uploaded its")
+    assert document["notes"][0].startswith(f"provisional: {platform.node()} has not uploaded")
+    assert document["next"][0]["command"].startswith(f"overnight --server {server.url} diagnose")
     assert "follows at about" in document["notes"][0]
     lines = done.stderr.splitlines()
     assert lines[-1] == "downloading the window"

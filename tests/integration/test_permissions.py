@@ -19,6 +19,7 @@ from overnight import errors
 from overnight.app import pools
 from overnight.app.audit import changes
 from overnight.interfaces import cli
+from overnight.model import data_home
 from overnight.store import loads
 
 READERS = 61235
@@ -170,16 +171,19 @@ def test_a_user_who_is_not_root_undoes_and_leaves_nothing(open_folder: pathlib.P
 
 @pytest.mark.needs_root
 @pytest.mark.parametrize("more", [[], ["--allow-partial"]], ids=["asked for all", "partial"])
+@pytest.mark.parametrize("place", ["user", "root"])
 def test_a_user_without_permission_is_told_so_before_anything_is_recorded(
-    open_folder: pathlib.Path, more: list[str]
+    open_folder: pathlib.Path, more: list[str], place: str
 ) -> None:
-    home = open_folder / "user"
-    home.mkdir(mode=0o700)
-    os.chown(home, otherusers.STRANGER, otherusers.STRANGER)
+    home = open_folder / "folder"
+    home.mkdir(mode=0o777)
+    if place == "user":
+        os.chown(home, otherusers.STRANGER, otherusers.STRANGER)
+    home.chmod(0o1777)
     words = ["--home", str(home / "data"), "record", "--for", "2s", *more]
     done = subprocess.run(
         otherusers.command(open_folder, *words, uid=otherusers.STRANGER),
-        capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "COLUMNS": "60"}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     said = " ".join(done.stderr.split())
@@ -187,6 +191,18 @@ def test_a_user_without_permission_is_told_so_before_anything_is_recorded(
     assert "the kernel log (Operation not permitted)" in said
     assert done.returncode == (0 if more else errors.ExitCode.CANNOT)
     assert ("recording the rest" in said) == bool(more)
-    sudo = f"sudo overnight --home {home}/data record"
-    assert (sudo in said and "--allow-partial" in said) == (not more)
     assert (home / "data").exists() == bool(more)
+    assert "show the stacks" not in done.stdout
+    if more:
+        assert f"(see `overnight --home {home}/data doctor`)" in done.stdout
+        return
+    # The same recording, and in that data home only where root could use it.
+    named = f"--home {home}/data " * (place == "root")
+    assert f"do: `sudo overnight {named}record --for 2s`, or" in said
+    assert f"`overnight --home {home}/data doctor`" in said
+    try:
+        data_home.prepare(home / "data")
+    except errors.CannotError:
+        assert not named
+    else:
+        assert named

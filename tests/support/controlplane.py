@@ -42,6 +42,7 @@ class ControlPlane:
     homes: dict[str, pathlib.Path] = dataclasses.field(default_factory=dict)
     offline: set[str] = dataclasses.field(default_factory=set)
     polls: int = 2  # of a task, until it is done
+    waits: int = 0  # polls until its agent has taken it
     ends: str = "done"  # state in which tasks end
     damaged: bool = False  # downloads have another digest
     cut: int = 0  # downloads that end early
@@ -148,7 +149,8 @@ class ControlPlane:
         task["polls"] += 1
         done = task["polls"] > self.polls
         row = TaskRow(
-            name, task["host"], TaskKind.UPLOAD_WINDOW, task["arguments"], TaskState.RUNNING,
+            name, task["host"], TaskKind.UPLOAD_WINDOW, task["arguments"],
+            TaskState.RUNNING if task["polls"] > self.waits else TaskState.PENDING,
             1, "anna", "", 2, updated_us=task["polls"], progress=0.5,
         )  # fmt: skip
         answer = row.as_json()

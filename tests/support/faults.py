@@ -39,14 +39,15 @@ def on_small_disk(test: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def full_disk(disk: pathlib.Path) -> Iterator[None]:
-    """Fill a disk to its last byte."""
+def full_disk(disk: pathlib.Path, left: int = 0) -> Iterator[None]:
+    """Fill a disk to its last byte, or but for some."""
     filler = disk / "filler"
     with filler.open("ab", buffering=0) as file:
         for size in (65536, 4096, 1):
             with contextlib.suppress(OSError):
                 while True:
                     file.write(bytes(size))
+        file.truncate(file.tell() - left)
     try:
         yield
     finally:

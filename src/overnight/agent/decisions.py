@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from overnight.model import sizes
 from overnight.sources import perf
 
 CLOCK_STEP_NS = 50_000_000
@@ -16,7 +17,6 @@ FIRST_RETRY, LAST_RETRY = 0.5, 30.0
 HEALTHY_SECONDS = 60.0
 # Recording resumes only with a quarter more room than the floor, or it would flap.
 RESUME_FACTOR = 1.25
-NO_ROOM = "the disk is nearly full"
 
 
 class Mode(enum.StrEnum):
@@ -99,7 +99,9 @@ def decide(state: State, seen: Observation, policy: Policy) -> tuple[State, tupl
             state, gap = _open_gap(state, Mode.FAILED, previous.wall_ns, seen.failed)
             return state, (*actions, gap)
         if seen.free_bytes < policy.floor_bytes:
-            state, gap = _open_gap(state, Mode.PAUSED, seen.clock.wall_ns, NO_ROOM)
+            free, floor = map(sizes.format_size, (seen.free_bytes, policy.floor_bytes))
+            why = f"the disk is nearly full: {free} of the {floor} that must stay free"
+            state, gap = _open_gap(state, Mode.PAUSED, seen.clock.wall_ns, why)
             return state, (*actions, Command.STOP, gap)
         least = LEAST_SEGMENT_SECONDS if seen.is_wanted else policy.segment_seconds
         if stepped or seen.now - state.segment_began >= min(least, policy.segment_seconds):

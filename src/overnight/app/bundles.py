@@ -196,8 +196,12 @@ def _staging(file: pathlib.Path) -> Iterator[pathlib.Path]:
             ) as folder,
         ):
             yield pathlib.Path(folder)
-    except OSError as error:
-        raise errors.unwritable(file, error, "choose another file with -o FILE") from error
+    except (OSError, errors.CannotError) as error:
+        problem = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(problem, OSError):
+            raise
+        problem.filename = str(file)  # the folder is gone
+        raise errors.unwritable(file, problem, "choose another file with -o FILE") from error
 
 
 def _copy_profiles(

@@ -115,14 +115,19 @@ def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosi
             event = choose_event(home, event_id, request.host)
         else:
             event = make_reported(home, request.host, request.reported)
-        verdict = diagnose_event(
+        verdict, case = diagnose_event(
             home, event, known=known, ask_fleet=request.ask_fleet, within=request.within,
             on_answer=on_answer,
         )  # fmt: skip
-        if event is not None and until_us and (note := _describe_rest(event, until_us)):
-            found = dataclasses.replace(verdict[0], notes=(note, *verdict[0].notes))
-            verdict = (found, verdict[1])
-        return add_material(*verdict, known)
+        rest = _describe_rest(event, until_us) if event is not None and until_us else ""
+        if event is not None and rest:
+            note = f"provisional: {event.host} has not uploaded {rest}"
+            verdict = dataclasses.replace(verdict, notes=(note, *verdict.notes))
+        if request.until_us:  # the agent that uploaded it records
+            verdict = _drop_recording(verdict)
+            if event is not None and rest:
+                verdict = _advise_again(verdict, event, rest, "a verdict on the whole window")
+        return add_material(verdict, case, known)
 
 
 def _describe_rest(event: Event, until_us: int) -> str:
@@ -130,12 +135,8 @@ def _describe_rest(event: Event, until_us: int) -> str:
     whole_us, now_us = uploads.find_whole_end(event.time_us, event.until_us), time.time_ns() // 1000
     if until_us >= whole_us or now_us > whole_us + REST_US:
         return ""
-    after = times.format_duration(max(0, until_us - event.time_us) / SECOND_US)
-    at = times.format_instant(whole_us + ARRIVAL_US)
-    return (
-        f"provisional: {event.host} has uploaded its recording until {after} after the event; the rest of the window, until "
-        f"{times.format_instant(whole_us)}, follows at about {at}: diagnose the event again then"
-    )
+    end, whole, at = map(times.format_instant, (until_us, whole_us, whole_us + ARRIVAL_US))
+    return f"the rest of the window, {end} to {whole}, which follows at about {at}"
 
 
 @contextlib.contextmanager
@@ -269,20 +270,39 @@ def _advise_while_recording(
     extents = filter(None, map(ring.extent, ring.hosts()))
     if all(last_us < now_us - RUNNING_US for _, last_us in extents):
         return verdict
-    steps = [
+    verdict = _drop_recording(verdict)
+    writing = open_segment.read_open(home)
+    if case is None or writing is None or not writing.holds(case.window):
+        return verdict
+    # These stacks are being recorded already.
+    steps = tuple(step for step in verdict.next if str(writing) not in step.what)
+    verdict = dataclasses.replace(verdict, next=steps)
+    return _advise_again(verdict, case.event, str(writing), "a verdict with these stacks")
+
+
+def _drop_recording(verdict: Verdict) -> Verdict:
+    """Leave out the command that starts a recording."""
+    steps = tuple(
         dataclasses.replace(step, command="") if step.command == narrative.RECORD else step
         for step in verdict.next
-    ]
+    )
     text = verdict.narrative
     if text.todo_command == narrative.RECORD:
         text = dataclasses.replace(text, todo_command="")
-    writing = open_segment.read_open(home)
-    if case is not None and writing is not None and writing.begin_us < case.window.end_us:
-        what, command = f"Diagnose again: {writing}", f"overnight diagnose {case.event.id}"
-        steps.insert(0, Step(what, command, "a verdict with these stacks"))
-        if text.todo:
-            text = dataclasses.replace(text, todo=f"{what}.", todo_command=command)
-    return dataclasses.replace(verdict, next=tuple(steps), narrative=text)
+    return dataclasses.replace(verdict, next=steps, narrative=text)
+
+
+def _advise_again(verdict: Verdict, event: Event, why: str, expect: str) -> Verdict:
+    """Make a later diagnosis the first step."""
+    what, command, text = (
+        f"Diagnose again: {why}",
+        f"overnight diagnose {event.id}",
+        verdict.narrative,
+    )
+    if text.todo:
+        text = dataclasses.replace(text, todo=f"{what}.", todo_command=command)
+    steps = (Step(what, command, expect), *verdict.next)
+    return dataclasses.replace(verdict, next=steps, narrative=text)
 
 
 def _add_pending(recorded: completeness.Recording, case: cases.Case) -> completeness.Recording:
@@ -294,7 +314,7 @@ def _add_pending(recorded: completeness.Recording, case: cases.Case) -> complete
             count += name.start_ns // 1000 < case.window.end_us
     writing = open_segment.read_open(case.home)
     reasons = []
-    if writing is not None and writing.begin_us < case.window.end_us:
+    if writing is not None and writing.holds(case.window):
         reasons.append(str(writing))
     if count:
         what = plural(count, "raw segment")

@@ -101,7 +101,7 @@ def compare(fleet: Fleet, request: Request) -> Drift:
         raise errors.CannotError(
             f"none of {plural(len(fleet.hosts), 'host')} has a snapshot",
             why="; ".join(fleet.problems) or "none were taken, or they are in another data home",
-            todo="run `overnight snapshot` on every host and copy each HOME/snapshots/HOST into one data home",
+            todo="run `overnight snapshot` on every host and copy each HOME/snapshots/HOST into one data home; agents report theirs each hour",
         )
     if request.unit:
         # Hosts whose snapshot does not show what runs belong to neither group.

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from overnight import errors
-from overnight.app import pages, windows
+from overnight.app import open_segment, pages, windows
 from overnight.model import times
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
@@ -93,6 +93,7 @@ def _draw_signals(request: Request, window: Window | None = None) -> Heatmap | N
     begins, ends = zip(*(extents[host] for host in hosts), strict=True)
     recorded = Window(min(begins), max(ends) + 1)
     window = window or windows.parse_window(query.begin, query.end, recorded, recorded)
+    writing = open_segment.read_open(request.home)
     cells = signal_heatmap.by_core(
         ring,
         window,
@@ -100,6 +101,7 @@ def _draw_signals(request: Request, window: Window | None = None) -> Heatmap | N
         cores=windows.parse_cores(query.core),
         step_us=request.step_us,
         mode=request.mode,
+        **({"why": str(writing)} if writing and writing.holds(window, hosts) else {}),
     )
     marks = pages.find_marks(request.home, hosts, window, recorded, request.marks)
     title = f"{', '.join(hosts)}, {times.format_instant(window.begin_us)}"

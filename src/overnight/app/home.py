@@ -27,7 +27,7 @@ def is_readable(home: pathlib.Path) -> bool:
         home.stat()
     except OSError as error:  # the others are reported where it is used
         return not isinstance(error, PermissionError)
-    return os.access(home, os.R_OK | os.X_OK)
+    return home.is_file() or os.access(home, os.R_OK | os.X_OK)
 
 
 def need_writable(home: pathlib.Path) -> None:

@@ -317,7 +317,7 @@ def _write_ring(
             continue
         hours.add(reading.end_us // times.HOUR_US)
         if ring is None or reading.begin_us - written_us > MAX_GAP_US:
-            _close(ring, file)
+            _close(ring, home)
             stretches += 1
             ring = writer.Writer(home, host, f"{boot}{stretches:08x}", budget_bytes=1 << 50, age_seconds=1e12)  # fmt: skip
             ticks = {core: dict.fromkeys(row, 0) for core, row in reading.cores.items()}
@@ -333,7 +333,7 @@ def _write_ring(
         shown = {core: ticks[core] for core in reading.cores}
         _watch(watch, found, _write(ring, reading.end_us, shown), shown)
         written_us = reading.end_us
-    _close(ring, file)
+    _close(ring, home)
     if left_out:
         file.note(f"{left_out} of its readings are left out: the CPU time of those seconds is stored already")  # fmt: skip
     return found.finish(file)
@@ -358,13 +358,9 @@ def _write(ring: writer.Writer, at_us: int, ticks: Mapping[int, Mapping[str, int
     return now
 
 
-def _close(ring: writer.Writer | None, file: logs.LogFile) -> None:
+def _close(ring: writer.Writer | None, home: pathlib.Path) -> None:
     if ring is None:
         return
     ring.close()
     if ring.dropped:
-        raise errors.CannotError(
-            f"cannot store {file.path}",
-            why="the disk is full, or cannot be written",
-            todo="free disk space, or choose another disk: `overnight --home DIR import FILE`",
-        )
+        raise files.find_lost_write(home)

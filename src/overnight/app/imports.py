@@ -68,8 +68,8 @@ def import_files(
 ) -> Iterator[Imported]:
     """Import files, and those of folders that have a known format; importing a file again changes nothing.
 
-    All of them are read once before the first is stored: where one is refused, nothing is imported. A child process with limits reads them. Those of dmesg come last: other files may name the host, and
-    show the time of the boot. For a capture of another host, `kallsyms` is a copy of its /proc/kallsyms and
+    All of them are read once before the first is stored: where one is refused, nothing is imported. A child process
+    with limits reads them. Those of dmesg come last: other files may name the host, and show the time of the boot. For a capture of another host, `kallsyms` is a copy of its /proc/kallsyms and
     `root` a folder with its binaries. `progress` gets the next file, its number and the number of files.
     """
     if options.kind and options.kind not in format_names():
@@ -114,6 +114,8 @@ def import_files(
             else:
                 samples = _readers()[form].read(path, options.host)
         except OSError as error:
+            if errors.is_own(error):
+                raise _make_store_error(into, path, error) from error
             raise errors.unreadable(path, error, CHECK_PATH) from error
         context.hosts.add(samples.host)
         return dataclasses.asdict(_store(home, path, form, samples)) if into == home else {}
@@ -248,17 +250,22 @@ def _recognise(path: pathlib.Path, head: bytes) -> str:
     )
 
 
+def _make_store_error(home: pathlib.Path, path: pathlib.Path, error: OSError) -> errors.CannotError:
+    error.filename = error.filename or str(home)
+    return errors.CannotError(
+        f"cannot store {path} in {home}",
+        why=errors.reason(error),
+        todo="free disk space, or choose another disk: `overnight --home DIR import FILE`",
+    )
+
+
 def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.Capture) -> Imported:
     begin_us, end_us = samples.begin // 1000, samples.end // 1000
     try:
         written = writer.write_capture(home, samples, source=path.name)
         is_new = imported_logs.register(home, path, Need.PROFILES, samples.host, begin_us, end_us)
     except OSError as error:
-        raise errors.CannotError(
-            f"cannot store {path} in {home}",
-            why=errors.reason(error),
-            todo="free disk space, or choose another disk: `overnight --home DIR import FILE`",
-        ) from error
+        raise _make_store_error(home, path, error) from error
     return Imported(
         path=str(path),
         format=kind,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import functools
 import os
 import pathlib
@@ -89,7 +90,7 @@ def load_plan(path: pathlib.Path, seconds: float | None = None) -> Plan:
     from overnight.investigations import plan_file
 
     def check(plan: Plan) -> Iterator[plan_file.Problem]:
-        yield from find_problems(plan)
+        yield from find_problems(plan, reservations.list_providers())
         if why := plan.report and report_files.find_obstacle(pathlib.Path(plan.report)):
             yield plan_file.Problem("report", why, "use another name, or move the file away")
 
@@ -120,22 +121,32 @@ def parse_plan(text: str) -> Plan:
     return plan
 
 
-def find_problems(plan: Plan) -> Iterator[plan_file.Problem]:
-    """Yield why a plan cannot be carried out; also names that no host knows: hours may pass before an arm needs them."""
+def find_problems(plan: Plan, providers: Sequence[str] = ()) -> Iterator[plan_file.Problem]:
+    """Yield why a plan cannot be carried out; also names that no host knows: hours may pass before an arm needs them.
+
+    `providers` are the known ones; a server that lacks one of them says so itself.
+    """
     from overnight import instruments
+    from overnight.agent import signals
     from overnight.app import age, event_kinds
     from overnight.investigations import plan_file
     from overnight.load import workloads
 
     yield from plan_file.find_problems(plan)
     named = [("load.kind", plan.load.kind, [*workloads.discover()])] if plan.load else []
+    named += [("hosts.provider", plan.hosts.provider, [*providers])] if providers else []
     for n, arm in enumerate(plan.arms):
         named += [(f"arms.{n}.age.{state}", state, [*age.kinds()]) for state in arm.age]
-    for n, instrument in enumerate(plan.instruments if plan.is_local else ()):
+    for n, instrument in enumerate(plan.instruments):
         named.append((f"instruments.{n}.name", instrument.name, [*instruments.discover()]))
+    if plan.record.every:
+        of_host = sorted(signal.name for signal in signals.discover_signals())
+        named += [(f"record.every.{name}", name, of_host) for name in plan.record.every]
     for where, name, known in named:
         if name not in known:
-            yield plan_file.Problem(where, f"unknown name {name}", f"use one of {', '.join(known)}")
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield plan_file.Problem(where, f"unknown name {name}{hint}", f"use one of {', '.join(known)}")  # fmt: skip
     for kind in plan.wait.events:
         if why := event_kinds.find_mistake(kind):
             yield plan_file.Problem("wait.events", f"wait.events: {why}", "choose one of `overnight rules list`, or your own, such as job.failed")  # fmt: skip
@@ -148,7 +159,7 @@ def list_notes(plan: Plan) -> Iterator[str]:
     for kind in plan.wait.events:
         if not event_kinds.is_found(kind):
             name = kind + "NAME" * kind.endswith(".")
-            yield f"no detector reports {kind}; add each one: `overnight event add --kind {name}`"
+            yield f"no detector reports {kind}; add each one on its host: `overnight event add --kind {name}`"
 
 
 def check_alone(plan: Plan) -> DryRun:

@@ -7,12 +7,18 @@ import dataclasses
 import json
 import pathlib
 import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from overnight.agent import own_processes, profiler
 from overnight.app import spool_paths
 from overnight.model import times
 from overnight.model.times import SECOND_US
+from overnight.sources import perf
 from overnight.sources.perf import recovery
+
+if TYPE_CHECKING:
+    from overnight.model.selection import Window
 
 INGEST_US = 20 * SECOND_US  # from the end of a segment until its stacks are stored
 
@@ -23,6 +29,12 @@ class OpenSegment:
 
     begin_us: int
     end_us: int
+    host: str
+
+    def holds(self, window: Window, hosts: Collection[str] = ()) -> bool:
+        """Return whether it will have stacks of a window of these hosts; without any, of all."""
+        is_then = self.begin_us < window.end_us and window.begin_us < self.end_us
+        return is_then and (not hosts or self.host in hosts)
 
     def __str__(self) -> str:
         begin, end, stored = map(
@@ -40,5 +52,7 @@ def read_open(home: pathlib.Path) -> OpenSegment | None:
         is_recent = time.time_ns() - status["updated_ns"] < own_processes.STALE_NS
         if current is not None and is_recent and status["mode"] == "recording":
             begin_us = current.began.wall_ns // 1000
-            return OpenSegment(begin_us, begin_us + round(status["segment_seconds"] * SECOND_US))
+            end_us = begin_us + round(status["segment_seconds"] * SECOND_US)
+            name = perf.parse_segment_name(current.file.removesuffix(perf.WRITING))
+            return OpenSegment(begin_us, end_us, name.host if name else "")
     return None

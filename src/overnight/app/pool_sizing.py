@@ -154,7 +154,7 @@ def measure_demand(where: pools.Pools, request: SizeRequest) -> MeasuredDemand:
             raise errors.CannotError(
                 f"the warm-up time of pool {pool.name} is not known",
                 why="none of its members has become ready within the retention time",
-                todo=f"use --warmup 90s, or fill the pool once: `overnight pool replenish {pool.name}`",
+                todo="use --warmup 90s, or ask again when a member has become ready",
             )
         warm_up = measured.warm_up.mean
     burst = bursts.Burst(*request.burst) if request.burst else history.burst(measured)

@@ -104,7 +104,7 @@ def choose_hosts(fleet: Fleet, names: Sequence[str] = ()) -> tuple[Host, ...]:
             "no hosts are recorded",
             why="; ".join(fleet.problems)
             or "no agent has reported, and no recorder has run with this data home",
-            todo="`overnight record --for 12h`, or name the control plane: --server URL",
+            todo="run `overnight record --for 12h` here; or `overnight agent --server URL` on each host, and ask with --server URL",
         )
     for name in names:
         if name not in known:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from overnight import errors
+from overnight.model import files
 from overnight.model.recording import Part, Signals
 from overnight.model.text import plural
 from overnight.sources import vmstat
@@ -111,7 +112,7 @@ def run_flight_recorder(home: pathlib.Path, problems: list[str], *more: str) -> 
                 recorder.process.kill()
                 out, log = recorder.process.communicate()
             try:
-                recorder.summary = _parse_summary(json.loads(out.splitlines()[-1]), problems)
+                recorder.summary = _parse_summary(home, json.loads(out.splitlines()[-1]), problems)
             except (ValueError, KeyError, IndexError, TypeError):
                 recorder.failure = recorder.explain(log)
 
@@ -140,9 +141,10 @@ def _wait_for_start(recorder: Child) -> None:
     )
 
 
-def _parse_summary(summary: dict[str, Any], problems: list[str]) -> Signals:
+def _parse_summary(home: pathlib.Path, summary: dict[str, Any], problems: list[str]) -> Signals:
     if dropped := summary["dropped"]:
-        problems.append(f"{plural(dropped, 'reading')} not written (disk full or failing)")
+        why = errors.reason(files.find_lost_write(home))
+        problems.append(f"{plural(dropped, 'reading')} not written ({why})")
     return Signals(
         signals=int(summary["signals"]),
         events=int(summary["events"]),

@@ -187,7 +187,7 @@ class Server:
                 return chosen
         raise errors.CannotError(
             f"{self.url} has no event that is at least a warning",
-            why=f"of {', '.join(hosts) if hosts else 'any host'}",
+            why=f"{', '.join(hosts) if hosts else 'no host'} has reported none",
             todo="diagnose a time instead: --at TIME --host NAME",
         )
 
@@ -282,10 +282,13 @@ class Server:
     def _wait(self, host: str, task_id: str, progress: Progress) -> object:
         """Wait until the host has uploaded a window, and return its digest."""
         last, changed = None, time.monotonic()
+        seen = times.format_instant(self._find_host(host).seen_us)
         while True:
             task = self._api.decode(TaskRow, self._api.get("tasks", task_id))
             waiting = task.state in (TaskState.PENDING, TaskState.LEASED)
-            step = f"waiting for {host}" if waiting else f"{host} uploads the window"
+            step = (
+                f"waiting for {host}, last seen {seen}" if waiting else f"{host} uploads the window"
+            )
             progress(step, task.progress)
             if task.state is TaskState.DONE:
                 return task.result.get("sha256")

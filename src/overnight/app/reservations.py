@@ -77,6 +77,13 @@ class Cleaning:
         }
 
 
+def list_providers() -> tuple[str, ...]:
+    from overnight import app
+    from overnight.reservations import providers
+
+    return tuple(sorted(module.NAME for module in app.discover(providers)))
+
+
 def open_providers(
     home: pathlib.Path, url: str = "", only: str = ""
 ) -> dict[str, reservations.Provider]:

@@ -136,12 +136,17 @@ def open_samples(request: Request) -> Samples:
     cores = parse_cores(filters.pop("core", ""))
     event = parse_event(filters.pop("perf_event", "0"))
     selection = Selection(cores=cores, event=event, **filters)
-    reader = open_reader(request.home)
+    reader, recorded = open_reader(request.home), None
     try:
         hosts = reader.hosts(query.host)
-        window = resolve_window(reader.extent(hosts), query.begin, query.end)
+        recorded = reader.extent(hosts)
+        window = resolve_window(recorded, query.begin, query.end)
     except errors.CannotError as error:
         if (writing := open_segment.read_open(request.home)) is None:
+            raise
+        recorded = Window((recorded or writing).begin_us, writing.end_us)
+        asked = parse_window(query.begin, query.end, recorded, recorded)
+        if not writing.holds(asked, query.host):
             raise
         todo = "run this command again then; `overnight cpu` and `overnight events` show what is recorded until now"
         raise errors.CannotError(error.what, why=str(writing), todo=todo) from error

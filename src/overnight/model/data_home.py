@@ -86,6 +86,14 @@ def find_unsafe_way(path: pathlib.Path) -> str:
     return ""
 
 
+def belongs_to_root(home: pathlib.Path) -> bool:
+    """Return whether a recorder of root could use a data home: it refuses one that another user could replace."""
+    try:
+        return all(status.st_uid == 0 for _, status in _walk(home.absolute()))
+    except PermissionError:  # a folder of root's on the way
+        return True
+
+
 def _walk(path: pathlib.Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield what the kernel passes on the way to a path, links and their targets, too, as far as it exists."""
     here, left, links = "/", list(path.parts[:0:-1]), 0

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+DEVICES = pathlib.Path("/dev")
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
@@ -53,8 +54,14 @@ def open_private(path: pathlib.Path, flags: int) -> int:
 
 @contextlib.contextmanager
 def replace(path: pathlib.Path) -> Iterator[BinaryIO]:
-    """Yield an empty file that only its owner may read, whatever the umask; it replaces `path` at the end."""
-    _check_replaceable(path)
+    """Yield an empty file that only its owner may read, whatever the umask; it replaces `path` at the end.
+
+    A device or a pipe is written to instead: root must not replace /dev/null, or /dev/stdout, which is a link.
+    """
+    if path.parent == DEVICES or (path.exists() and not path.is_file()):
+        with named(path), path.open("wb") as file:
+            yield file
+        return
     fresh = path.parent / f".{path.name}.{os.urandom(4).hex()}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -64,12 +71,6 @@ def replace(path: pathlib.Path) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink()
-
-
-def _check_replaceable(path: pathlib.Path) -> None:
-    """Raise OSError for a device or a pipe, such as `/dev/null`, which root could replace by a file."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EEXIST, "it is not a regular file", str(path))
 
 
 @contextlib.contextmanager
@@ -106,7 +107,6 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None 
 
     Two writers of one path do not mix: each has a temporary file of its own, and the last rename wins.
     """
-    _check_replaceable(path)
     # Not tempfile, which imports half a megabyte: the uplink of an agent is small.
     name = path.parent / f".{path.name}.{os.urandom(4).hex()}.new"
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -122,7 +122,11 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None 
 
 
 def publish(written: pathlib.Path, path: pathlib.Path) -> None:
-    """Sync a file, rename it to `path`, and sync the folder."""
+    """Sync a file, rename it to `path`, and sync the folder; never replace a device, a pipe or a link in /dev."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if path.parent == DEVICES or not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise OSError(errno.EEXIST, "it is not a regular file", str(path))
     sync(written)
     written.replace(path)
     sync(path.parent)
@@ -178,6 +182,12 @@ def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | No
     except OSError as error:
         return error if error.errno in DISK else None
     return None
+
+
+def find_lost_write(folder: pathlib.Path) -> OSError:
+    """Return why something was not written to a folder, which may have room again."""
+    lost = OSError(errno.ENOSPC, "the disk was full, or fails", str(folder))
+    return find_disk_problem(folder) or lost
 
 
 def sync(path: pathlib.Path) -> None:

@@ -117,12 +117,17 @@ class NoReadyMembersError(PoolError):
         self, name: str, *, target: int, ready: int, warming: int, why: str, request_id: str, wanted: int = 1,
         reaped: bool = True,
     ) -> None:  # fmt: skip
-        first = "wait with --wait 60s" if reaped else "start a reaper: `overnight pool serve`"
+        # Without a reaper no new member could report that it is ready.
+        first = (
+            "wait with --wait 60s, launch one with --cold"
+            if reaped
+            else "start a reaper: `overnight pool serve`"
+        )
         batch = "" if wanted == 1 else f" for a batch of {wanted}"
         super().__init__(
             f"pool {name} has no ready member{batch}: target {target}, ready {ready}, warming {warming}",
             why=why,
-            todo=f"{first}, launch one with --cold, or see why: `overnight pool explain {request_id}`",
+            todo=f"{first}, or see why: `overnight pool explain {request_id}`",
         )
 
 

@@ -33,7 +33,7 @@ def find_problems(
     problems = [
         *_reaper(details, now_us, reaper_us),
         *_breaker(details, now_us),
-        *_empty(details, now_us),
+        *_empty(details, now_us, reaper_us),
         *_warming(details, now_us),
         *_terminations(details),
         *_hosts(details, now_us),
@@ -54,12 +54,15 @@ def is_reaped(seen_us: int | None, now_us: int) -> bool:
 def _reaper(details: PoolDetails, now: int, seen: int | None) -> Iterable[Problem]:
     """'target_size increase doesn't replenish'."""
     if not is_reaped(seen, now):
-        when = "has never run" if seen is None else f"last ran {(now - seen) // SECOND_US} s ago"
+        when, once = "has never run", ""
+        if seen is not None:  # members know where to report to
+            when = f"last ran {(now - seen) // SECOND_US} s ago"
+            once = f" (or once: `overnight pool replenish {details.pool.name}`)"
         yield Problem(
             "reaper_not_running",
             "no reaper is running for this pool",
             f"the reaper {when}",
-            f"`overnight pool serve` (or once: `overnight pool replenish {details.pool.name}`)",
+            f"`overnight pool serve`{once}",
             alert=True,
         )
 
@@ -100,7 +103,7 @@ def _failure_text(details: PoolDetails) -> str:
     return detail if reason in KNOWN_FAILURES else f"{reason}: {detail}".removesuffix(": ")
 
 
-def _empty(details: PoolDetails, now: int) -> Iterable[Problem]:
+def _empty(details: PoolDetails, now: int, seen: int | None) -> Iterable[Problem]:
     """'NoReadyMembersError despite members in the dashboard'; an alert only if it lasts."""
     pool, counts = details.pool, details.counts
     if not pool.refills:
@@ -115,7 +118,7 @@ def _empty(details: PoolDetails, now: int) -> Iterable[Problem]:
     if pool.assembles:
         return  # its members are not for claims
     if pool.target_size and not any(m.serves and m.state is State.READY for m in details.members):
-        why, todo = _explain_empty(details)
+        why, todo = _explain_empty(details, is_reaped=is_reaped(seen, now))
         empty_us = max(0, now - (pool.empty_since_us or now))
         lasts = f" for {_duration(empty_us)}" if empty_us else ""
         yield Problem(
@@ -127,28 +130,30 @@ def _empty(details: PoolDetails, now: int) -> Iterable[Problem]:
         )
 
 
-def _explain_empty(details: PoolDetails) -> tuple[str, str]:
+def _explain_empty(details: PoolDetails, *, is_reaped: bool) -> tuple[str, str]:
     pool, counts = details.pool, details.counts
-    update = f"overnight pool update {pool.name}"
     if counts.members >= pool.max_size and not counts.warming:
         return (
             f"all {counts.members} members are in use, and the maximum is {pool.max_size}",
-            f"{update} --max {pool.max_size + pool.target_size}",
+            f"overnight pool update {pool.name} --max {pool.max_size + pool.target_size}",
         )
+    if not is_reaped:
+        return "no reaper is running, which launches members", "overnight pool serve"
     if counts.warming:
+        target = pool.target_size + counts.warming
         return (
             f"all {counts.warming} members are still warming",
-            f"wait, or raise the target: {update} --target {pool.target_size + counts.warming}",
+            f"wait, or raise the target: `overnight pool update {pool.name} --target {target}`",
         )
     if pool.breaker_opened_us is not None:
         return (
             f"the circuit breaker is open: {_failure(pool)}",
-            f"fix the cause, then: {update} --close-breaker",
+            f"fix the cause, then: `overnight pool update {pool.name} --close-breaker`",
         )
     if pool.failures:
         return (
             f"launches fail: {_failure(pool)}",
-            f"fix the cause; to retry at once: {update} --close-breaker",
+            f"fix the cause; to retry immediately: `overnight pool update {pool.name} --close-breaker`",
         )
     return "no member has come up yet", f"overnight pool replenish {pool.name}"
 

@@ -14,7 +14,7 @@ from overnight.queries import core_history, heatmap, signals
 if TYPE_CHECKING:
     from overnight.store.ring import reader
 
-NOTE = "no stacks were recorded in this window; this is the CPU time of each core (`overnight cpu`)"
+NOTE = "this is the CPU time of each core (`overnight cpu`)"
 
 
 def by_core(
@@ -25,8 +25,12 @@ def by_core(
     cores: Collection[int] = (),
     step_us: int = SECOND_US,
     mode: str = "busy",
+    why: str = "no stacks were recorded in this window",
 ) -> heatmap.Heatmap:
-    """Return percent of each core's time: the mean of the readings at evenly spaced instants of each column."""
+    """Return percent of each core's time: the mean of the readings at evenly spaced instants of each column.
+
+    `why` there are no stacks is said in a note.
+    """
     heatmap.check(mode, step_us)
     begin_us = window.begin_us // SECOND_US * SECOND_US
     columns = -(-(window.end_us - begin_us) // step_us)
@@ -52,7 +56,17 @@ def by_core(
     shares = np.array([found[key] for key in keys]).reshape(-1, columns).T
     cells[:] = np.rint(np.nan_to_num(shares))
     covered = Coverage(
-        hosts, whole, seconds, core_seconds, 0.0, 0, 0, 0, 0, tuple(gaps), (NOTE, *source.problems)
+        hosts,
+        whole,
+        seconds,
+        core_seconds,
+        0.0,
+        0,
+        0,
+        0,
+        0,
+        tuple(gaps),
+        (f"{why}; {NOTE}", *source.problems),
     )
     rows = tuple(str(core) if len(hosts) == 1 else f"{host} {core}" for host, core in keys)
     return heatmap.Heatmap(

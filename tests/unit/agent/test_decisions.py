@@ -82,7 +82,8 @@ def test_a_little_free_space_is_not_enough_to_resume():
     assert kinds(actions) == ["START"]
     state, note = decisions.started(state, 7.5, clock(7.5))
     assert state.mode is decisions.Mode.RECORDING
-    assert note == perf.Gap(clock(5).wall_ns, clock(7.5).wall_ns, decisions.NO_ROOM)
+    why = f"the disk is nearly full: {NO_SPACE} B of the 1 kB that must stay free"
+    assert note == perf.Gap(clock(5).wall_ns, clock(7.5).wall_ns, why)
 
 
 def test_a_dead_recorder_is_retried_with_growing_delays():

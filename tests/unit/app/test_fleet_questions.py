@@ -117,8 +117,10 @@ def test_no_event_and_no_host() -> None:
         found = ask(name, {"kind": ["job.failed"]})
         assert (found["status"], found["findings"]) == ("clear", [])
         assert "no job.failed" in found["why"]
-        with pytest.raises(errors.CannotError, match="no hosts are recorded"):
+        with pytest.raises(errors.CannotError, match="no hosts are recorded") as raised:
             ask(name, {"kind": [KIND]}, Fleet(()))
+        # The server of a fleet gives the same advice as a data home.
+        assert "`overnight agent --server URL` on each host" in raised.value.todo
     with pytest.raises(errors.CannotError, match="none of 0 hosts has a snapshot"):
         ask("drift", {}, Fleet(()))
     unlabelled = Fleet(tuple(fleets.host(f"h{n}") for n in range(4)))

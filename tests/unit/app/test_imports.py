@@ -172,7 +172,8 @@ def test_a_store_that_cannot_be_written_is_an_error(
     monkeypatch.setattr(writer, "write_capture", full)
     with pytest.raises(errors.CannotError, match="cannot store") as caught:
         list(imports.import_files(tmp_path / "home", [path]))
-    assert caught.value.why == "No space left on device"
+    assert caught.value.why.startswith("No space left on device; ")
+    assert caught.value.why.endswith(f" MB are free in {tmp_path}")
 
 
 def test_unreadable_kallsyms_are_an_error(tmp_path: pathlib.Path) -> None:

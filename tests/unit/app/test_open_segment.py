@@ -17,6 +17,7 @@ from overnight.sources import perf
 from overnight.sources.perf import recovery
 
 NOW = time.time_ns()
+FILE = f"{rings.HOST}-20260301T020304.056Z-0123abcd.perf.data.writing"
 
 
 def write_spool(home: pathlib.Path, *, mode: str = "recording", age: float = 1.0, began: float = 30.0) -> None:  # fmt: skip
@@ -25,7 +26,7 @@ def write_spool(home: pathlib.Path, *, mode: str = "recording", age: float = 1.0
     now = time.time_ns()
     status = {"mode": mode, "updated_ns": now - round(age * 1e9), "segment_seconds": 120.0}
     (folder / "status.json").write_text(json.dumps(status))
-    recovery.write_current(folder, recovery.Current("x", perf.Clock(now - round(began * 1e9), 0)))
+    recovery.write_current(folder, recovery.Current(FILE, perf.Clock(now - round(began * 1e9), 0)))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_only_a_running_recording_writes(
 
 
 def test_the_time_is_that_of_the_segment_s_end_and_its_ingest() -> None:
-    segment = open_segment.OpenSegment(rings.us(0), rings.us(120))
+    segment = open_segment.OpenSegment(rings.us(0), rings.us(120), "db-7")
     assert str(segment) == (
         "stacks from 2026-11-15T06:50:59.000Z to 2026-11-15T06:52:59.000Z are still being written:"
         " available from 2026-11-15T06:53:19.000Z"
@@ -63,6 +64,36 @@ def test_a_question_about_stacks_says_when_they_will_be_there(
         questions[ask]()
     assert "available from" in raised.value.why
     assert "record" not in str(raised.value.todo).replace("recorded", "")
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        (windows.Query(begin="3h ago", end="2h ago"), "no profiles are stored"),
+        (windows.Query(begin="+10m", end="+20m"), "no profiles are stored"),
+        (windows.Query(host=("web-1",)), "no profiles of web-1"),
+        (windows.Query(begin="20s", end="10s"), "-e must be after -b"),
+    ],
+)
+def test_other_mistakes_are_not_put_down_to_the_open_segment(
+    tmp_path: pathlib.Path, query: windows.Query, what: str
+) -> None:
+    write_spool(tmp_path)
+    with pytest.raises(errors.OvernightError, match=what) as raised:
+        windows.open_samples(top.Request(tmp_path, query))
+    assert "still being written" not in raised.value.why
+
+
+def test_a_heatmap_of_signals_says_when_the_stacks_will_be_there(tmp_path: pathlib.Path) -> None:
+    record(tmp_path, until_s=1)
+    write_spool(tmp_path)
+    cases = {"": True, "2m": False}
+    for end, is_open in cases.items():
+        drawn = heatmap.draw_heatmap(heatmap.Request(tmp_path, windows.Query(end=end)))
+        note = drawn.cells.coverage.notes[0]
+        assert ("still being written: available from" in note) == is_open, note
+        assert note.startswith("no stacks were recorded") != is_open
+        assert note.endswith("; this is the CPU time of each core (`overnight cpu`)")
 
 
 def record(home: pathlib.Path, *, until_s: float) -> Event:
@@ -93,4 +124,5 @@ def test_a_diagnosis_while_recording_does_not_advise_to_record(
         if is_running and chosen:
             assert commands[0] == commands[-1] == "overnight diagnose e-1"
             assert "available from" in verdict.next[0].what
+            assert not [step for step in verdict.next[1:] if "available from" in step.what]
             assert any("available from" in gap.why for gap in verdict.gaps), Need.PROFILES

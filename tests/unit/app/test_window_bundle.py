@@ -109,8 +109,22 @@ def test_a_first_bundle_ends_now_and_its_verdict_is_provisional(
     assert read_header(file).end_us == pytest.approx(offer["end_us"], abs=2)
     request = diagnose.Request(tmp_path, file)
     note, *others = diagnose.diagnose(request).verdict.notes
-    assert note.startswith(f"provisional: {uplinks.HOST} has uploaded its recording until 1")
-    assert "follows at about" in note
+    assert note.startswith(
+        f"provisional: {uplinks.HOST} has not uploaded the rest of the window, 2"
+    )
+    assert "which follows at about 2" in note
+    # A server will have the rest, under the same id, and the agent needs no command to record it.
+    of_file = diagnose.diagnose(request).verdict
+    with bundles.open_temporarily(file) as opened:
+        assert opened.home is not None
+        of_server = diagnose.diagnose(
+            diagnose.Request(opened.home, event_id=event.id, until_us=opened.header.end_us)
+        ).verdict
+    commands = [step.command for step in of_server.next]
+    assert commands[0] == of_server.narrative.todo_command == f"overnight diagnose {event.id}"
+    assert of_server.narrative.todo == f"{of_server.next[0].what}."
+    assert "overnight record --for 12h" not in commands
+    assert f"overnight diagnose {event.id}" not in [step.command for step in of_file.next]
     assert not [other for other in others if "provisional" in other]
     assert diagnose.diagnose(diagnose.Request(home, event_id=event.id)).verdict.notes == tuple(
         others
@@ -118,7 +132,13 @@ def test_a_first_bundle_ends_now_and_its_verdict_is_provisional(
     # A long time later nothing follows any more; a whole window lacks nothing.
     later = types.SimpleNamespace(time_ns=lambda: time.time_ns() + 430 * 10**9)
     monkeypatch.setattr(diagnose, "time", later)
-    assert diagnose.diagnose(request).verdict.notes == tuple(others)
+    verdict = diagnose.diagnose(request).verdict
+    assert verdict.notes == tuple(others)
+    assert "overnight record --for 12h" in [step.command for step in verdict.next]
+    of_server = diagnose.diagnose(
+        diagnose.Request(home, event_id=event.id, until_us=offer["end_us"])
+    ).verdict
+    assert {step.command for step in of_server.next} == {""}
     whole = dataclasses.replace(request, bundle=None, home=home, event_id=event.id, until_us=event.time_us + 120 * 10**6)  # fmt: skip
     monkeypatch.setattr(diagnose, "time", time)
     assert diagnose.diagnose(whole).verdict.notes == tuple(others)

@@ -190,3 +190,18 @@ def test_one_of_a_thing_is_singular(
         shown = capsys.readouterr().out
         assert re.search(r"\b1 [a-z]+", shown), shown
         assert not re.search(r"\b1 [a-z]+s\b", shown), shown
+
+
+@pytest.mark.parametrize("words", ["events", "pool list", "store check", "record --for 1s"])
+def test_a_file_as_data_home_is_not_a_question_of_permission(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    file = tmp_path / "a b.overnight"
+    file.touch()
+    assert cli.main(["--home", str(file), *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert f"error: {file} is not a folder" in error
+    assert (
+        f"do:    if it is a bundle: `overnight diagnose '{file}'`, or `overnight bundle open '{file}'`"
+        in error
+    )

@@ -13,6 +13,7 @@ import rich.console
 import rich.text
 import rings
 
+from overnight.app import events as stored
 from overnight.interfaces import cli
 from overnight.interfaces.cli.commands import events
 from overnight.model.event import Event
@@ -193,3 +194,29 @@ def test_the_text_gets_its_own_line_on_a_narrow_terminal(width, lines) -> None:
     shown = console.file.getvalue().splitlines()
     assert len(shown) == 2 * lines
     assert all(len(rich.text.Text.from_ansi(line).plain.rstrip()) <= width for line in shown)
+
+
+def test_a_followed_event_is_one_line_however_narrow_the_terminal(
+    home: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    event = Event(
+        rings.us(3),
+        "job.failed",
+        "a text that is longer than the terminal is wide",
+        "db-7",
+        id="e-1",
+    )
+    monkeypatch.setattr(stored, "follow", lambda *_: iter([(event, None)]))
+    assert cli.main(["--home", str(home), "events", "--follow"]) == 0
+    line, end = capsys.readouterr().out.split("\n")
+    assert line.endswith(f"job.failed  {event.text}")
+    assert end == ""
+
+
+@pytest.mark.parametrize("words", ["-b 5m", "-e 5m", "net.driver_reset-12"])
+def test_follow_refuses_what_it_would_ignore(
+    home: pathlib.Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    assert cli.main(["--home", str(home), "events", "--follow", *words.split()]) == 2
+    assert "--follow cannot be combined with" in capsys.readouterr().err

@@ -125,7 +125,26 @@ def test_wrong_calls_say_what_to_do(run: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "bad.yaml").write_text("name: x\nhosts: {coutn: 2}\n")
     assert "bad.yaml:2:9: hosts has no key coutn" in run("bad.yaml")[2]
     for wrong, right, says in (
-        ("memory-cgroups", "memory-groups", "bad.yaml:9:7: unknown name memory-groups"),
+        (
+            "memory-cgroups",
+            "memory-groups",
+            "bad.yaml:9:7: unknown name memory-groups; did you mean memory-cgroups?",
+        ),
+        (
+            "provider: local",
+            "provider: kubernets",
+            "unknown name kubernets; did you mean kubernetes?",
+        ),
+        (
+            "provider: local\n",
+            "provider: ec2\ninstruments: [{name: cgroup-chrun}]\n",
+            "unknown name cgroup-chrun; did you mean cgroup-churn?",
+        ),
+        (
+            "budget:",
+            "record:\n  every: {memory-cgroup: 2}\nbudget:",
+            "bad.yaml:16:11: unknown name memory-cgroup; did you mean memory-cgroups?",
+        ),
         ("duty: 20%", "kind: cpus", "bad.yaml:14:3: unknown name cpus"),
         (
             "driver_reset",
@@ -189,8 +208,8 @@ def test_outcomes_of_others_are_accepted_with_a_note(
     assert (code, notes) == (
         0,
         [
-            "note: no detector reports invoice.late; add each one: `overnight event add --kind invoice.late`",
-            "note: no detector reports job.; add each one: `overnight event add --kind job.NAME`",
+            "note: no detector reports invoice.late; add each one on its host: `overnight event add --kind invoice.late`",
+            "note: no detector reports job.; add each one on its host: `overnight event add --kind job.NAME`",
         ],
     )
     code, out, _ = run("plan.yaml --dry-run -O json")

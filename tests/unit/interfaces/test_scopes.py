@@ -121,7 +121,21 @@ def test_suggestions_name_the_server_and_its_token_file(
     assert current.command("run plan.yaml") == asked + "run plan.yaml"
     assert current.command("record --for 12h") == "overnight record --for 12h", "on the host"
     assert current.command("--home /x events") == "overnight --home /x events"
+    # Refused where the environment names a server, unless with a data home: of the server, or of a host.
+    assert (
+        current.command("token create --role agent")
+        == "overnight --home DIR token create --role agent"
+    )
     current.opened.close()
+
+
+def test_an_agent_without_a_token_names_no_data_home_for_its_server(
+    home: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--home", str(tmp_path / "agent"), "agent", "--signals-only"]) == 2
+    error = capsys.readouterr().err
+    assert "on the server: `overnight --home DIR token create --role agent`; here: " in error
+    assert f"`overnight --home {tmp_path}/agent agent --token-file FILE`" in error
 
 
 def test_suggestions_name_the_database_without_its_password(

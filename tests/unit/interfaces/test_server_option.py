@@ -20,6 +20,7 @@ import pytest
 import scenarios
 from overnight.app import events, remote, server_requests, server_settings
 from overnight.interfaces import cli
+from overnight.model import times
 from scenarios import fleet
 
 SCHEMAS = pathlib.Path(__file__).parents[3] / "docs/schemas"
@@ -224,6 +225,20 @@ def test_a_task_without_progress_is_not_waited_for_for_ever(
     monkeypatch.setattr(remote, "STALLED_SECONDS", 0.0)
     text = show("diagnose", night.event.id, code=3)
     assert "does not upload the window: task t0 is running" in text
+
+
+def test_a_window_that_is_waited_for_says_when_its_host_was_last_seen(plane, night) -> None:
+    plane.waits, steps = 1, []
+    with (
+        contextlib.closing(connect(plane)) as server,
+        server.evidence(event_id=night.event.id, progress=lambda step, _: steps.append(step)),
+    ):
+        seen_us = {each.name: each.seen_us for each in server.list_hosts().hosts}[night.host]
+    assert list(dict.fromkeys(steps)) == [
+        f"waiting for {night.host}, last seen {times.format_instant(seen_us)}",
+        f"{night.host} uploads the window",
+        "downloading the window",
+    ]
 
 
 def test_a_changed_or_broken_download_is_refused(show, plane, night) -> None:

@@ -82,7 +82,8 @@ def suggested() -> list[tuple[str, str]]:
     """Return the file and the words of each command that a text suggests."""
     found = []
 
-    def note(name: str, words: str) -> str:
+    def note(name: str, words: str, *, as_root: bool) -> str:
+        assert isinstance(as_root, bool)
         found.append((name, words))
         return ""
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import shlex
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import exhaustion
@@ -89,26 +92,6 @@ def test_a_lack_of_descriptors_is_not_a_problem_of_the_disk(tmp_path: pathlib.Pa
         assert files.find_disk_problem(tmp_path) is None
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "folder"])
-def test_what_is_not_a_file_is_not_replaced(tmp_path: pathlib.Path, kind: str) -> None:
-    """Root put a file in place of /dev/null with `-o /dev/null`."""
-    path = tmp_path / "target"
-    if kind == "folder":
-        path.mkdir()
-    else:
-        os.mkfifo(path)
-    if kind.startswith("link"):
-        path = tmp_path / "link"
-        path.symlink_to("target")
-    before = path.lstat()
-    with pytest.raises(FileExistsError, match="not a regular file"), files.replace(path) as file:
-        file.write(b"evidence")
-    with pytest.raises(FileExistsError, match="not a regular file"):
-        files.write_atomically(path, b"evidence")
-    assert path.lstat() == before
-    assert {each.name for each in tmp_path.iterdir()} <= {"target", "link"}
-
-
 def test_a_link_is_replaced_and_its_target_kept(tmp_path: pathlib.Path) -> None:
     (tmp_path / "target").write_text("theirs")
     (tmp_path / "link").symlink_to("target")
@@ -116,3 +99,42 @@ def test_a_link_is_replaced_and_its_target_kept(tmp_path: pathlib.Path) -> None:
         file.write(b"evidence")
     assert (tmp_path / "target").read_text() == "theirs"
     assert not (tmp_path / "link").is_symlink()
+
+
+def test_a_pipe_is_written_to_and_a_device_is_not_replaced(tmp_path: pathlib.Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with files.replace(pipe) as file:
+        file.write(b"result")
+    assert os.read(reader, 100) == b"result"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    with pytest.raises(IsADirectoryError, match=str(tmp_path)), files.replace(tmp_path):
+        pass
+    with pytest.raises(FileExistsError, match="not a regular file"):
+        files.write_atomically(pipe, "result")
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.needs_root
+def test_a_file_of_dev_is_never_replaced(tmp_path: pathlib.Path) -> None:
+    """In a mount namespace with a /dev of its own: standard output is redirected to a file, and /dev/stdout leads there."""
+    out = tmp_path / "out"
+    program = (
+        "import pathlib; from overnight.model import files\n"
+        "for name in ('null', 'stdout'):\n"
+        "    with files.replace(pathlib.Path('/dev', name)) as file: file.write(b'result')\n"
+        "    try: files.write_atomically(pathlib.Path('/dev', name), b'x')\n"
+        "    except FileExistsError as error: assert error.strerror == 'it is not a regular file'\n"
+        "    else: raise AssertionError(name)\n"
+        "assert sorted(path.name for path in pathlib.Path('/dev').iterdir()) == ['null', 'stdout']\n"
+        "assert pathlib.Path('/dev/null').is_char_device() and pathlib.Path('/dev/stdout').is_symlink()\n"
+    )
+    script = (
+        "mount -t tmpfs tmpfs /dev && mknod /dev/null c 1 3 && ln -s /proc/self/fd/1 /dev/stdout && "
+        f"exec {shlex.quote(sys.executable)} -c {shlex.quote(program)}"
+    )
+    with out.open("wb") as file:
+        subprocess.run(["unshare", "--mount", "sh", "-c", script], stdout=file, check=True)
+    assert out.read_bytes() == b"result"

@@ -13,7 +13,10 @@ def test_no_ready_members_carries_the_counts() -> None:
     assert error.kind == "no-ready-members"
     assert error.todo.endswith("`overnight pool explain c-1`")
     assert "--wait" in error.todo
-    assert "--wait" not in pool_errors.NoReadyMembersError("ci", **given, reaped=False).todo
+    without = pool_errors.NoReadyMembersError("ci", **given, reaped=False).todo
+    # A cold claim is refused where no reaper has served, and its member could report to none.
+    assert "--wait" not in without
+    assert "--cold" not in without
     assert "batch of 4" in str(pool_errors.NoReadyMembersError("ci", **given, wanted=4))
 
 

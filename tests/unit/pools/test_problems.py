@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -178,6 +179,32 @@ def test_the_reaper_does_not_run(reaper_us: int | None, why: str) -> None:
     assert why in problem.why
     assert problem.todo.startswith("`overnight pool serve`")
     assert problem.alert
+
+
+def test_an_empty_pool_without_a_reaper_needs_one_whatever_else() -> None:
+    for details in (details_of(), details_of(failures=2), details_of(breaker_opened_us=NOW)):
+        found = problems_of(details, reaper_us=None)
+        assert found["none_ready"].why == "no reaper is running, which launches members"
+        assert found["none_ready"].todo == "overnight pool serve"
+        # `pool replenish` is refused where no reaper has served.
+        assert found["reaper_not_running"].todo == "`overnight pool serve`"
+    found = problems_of(details_of(), reaper_us=NOW - 300 * S)
+    assert found["reaper_not_running"].todo.endswith("(or once: `overnight pool replenish ci`)")
+    full = details_of(*(member(f"m-{n}", State.CLAIMED) for n in range(15)))
+    assert "maximum is 15" in problems_of(full, reaper_us=None)["none_ready"].why
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        details_of(breaker_opened_us=NOW),
+        details_of(failures=2),
+        details_of(member(state=State.WARMING)),
+    ],
+)
+def test_a_command_within_a_sentence_stands_in_backticks(details: PoolDetails) -> None:
+    todo = problems_of(details)["none_ready"].todo
+    assert re.search(r": `overnight pool update ci --[a-z]", todo), todo
 
 
 def test_without_a_reaper_demand_is_not_blamed() -> None:

@@ -26,6 +26,7 @@ HELP = """Turn a sporadic production incident into a one-night diagnosis.
 
 Record a few hosts overnight; in the morning, read the root cause, the core, the second and the fix.
 """
+MIB = 1 << 20
 SWITCHES = ("--debug", "--local")
 SERVER_OPTIONS = ("--server", "--token-file")
 OWN_SERVER = ("agent",)  # commands with these options of their own
@@ -162,6 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
         return errors.ExitCode.READER_GONE
     except Exception as error:
         if errors.is_own(error):
+            error.filename = error.filename or _find_full_output()
             return _report(errors.own_error(error), current)
         if isinstance(error, PermissionError) and isinstance(error.filename, str):
             return _report(current.unreadable(pathlib.Path(error.filename)), current)
@@ -169,6 +171,16 @@ def main(arguments: list[str] | None = None) -> int:
     if result == errors.ExitCode.INTERRUPTED:  # how Typer reports Ctrl-C
         terminal.echo("stopped", err=True)
     return result if isinstance(result, int) else errors.ExitCode.DONE
+
+
+def _find_full_output() -> str | None:
+    """Return the file that standard output was redirected to, if its disk is full."""
+    try:
+        file = os.readlink("/proc/self/fd/1")  # noqa: PTH115 - a name that may be any text
+        disk = os.statvfs(file)
+    except OSError:  # a pipe
+        return None
+    return file if disk.f_bavail * disk.f_frsize < MIB else None
 
 
 def _as_usage_error(error: typer.TyperException) -> errors.UsageError:

@@ -23,7 +23,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import suggestions
-from overnight.model import secrets
+from overnight.model import data_home, secrets
 
 if TYPE_CHECKING:
     import rich.console
@@ -85,20 +85,33 @@ class Session:
 
         if not home.is_readable(self.home_path):
             raise self.unreadable(self.home_path)
+        if self.home_path.is_file():
+            self.home_given = False  # the commands of the advice use another
+            file = shlex.quote(str(self.home_path))
+            raise errors.UsageError(
+                f"{self.home_path} is not a folder",
+                why="a data home is one",
+                todo=f"if it is a bundle: `overnight diagnose {file}`, or `overnight bundle open {file}`",
+            )
         return self.home_path
 
     def unreadable(self, path: pathlib.Path) -> errors.MissingPermissionError:
         """Return the error for a path that this user may not read, with the same command as root."""
+        again = f"sudo overnight --home {shlex.quote(str(self.home_path))} {self.words_elsewhere}"
+        return errors.MissingPermissionError(
+            f"{path} cannot be read",
+            why=f"it belongs to another user, or its mode does not allow user {os.geteuid()}",
+            todo=again if os.geteuid() else "check its mode and its file system",
+        )
+
+    @property
+    def words_elsewhere(self) -> str:
+        """The words of the command line, without its data home."""
         words = self.words
         if self.home_given:
             at = next(n for n, word in enumerate(words) if word.partition("=")[0] == "--home")
             words = [*words[:at], *words[at + 1 + (words[at] == "--home") :]]
-        again = ["sudo", "overnight", "--home", str(self.home_path), *words]
-        return errors.MissingPermissionError(
-            f"{path} cannot be read",
-            why=f"it belongs to another user, or its mode does not allow user {os.geteuid()}",
-            todo=shlex.join(again) if os.geteuid() else "check its mode and its file system",
-        )
+        return shlex.join(words)
 
     def given_options(self) -> Iterator[tuple[str, str, str]]:
         """Yield name, metavar and value of each option given on the command line; '' is the value of a flag."""
@@ -201,14 +214,21 @@ class Session:
             )
             return self.opened.enter_context(fetched)
 
-    def command(self, words: str) -> str:
-        """Return a command line for people to copy: it asks the same server, database or data home."""
+    def command(self, words: str, *, as_root: bool = False) -> str:
+        """Return a command line for people to copy: it asks the same server, database or data home.
+
+        `as_root`: root may not write to the data home of another user, and uses its own then.
+        """
         if NAMED_PLACE.search(words):
             return f"overnight {words}"
         scope, takes_database = find_scope(words)
-        if url := self.server_url:
-            if scope is not Scope.SERVER:  # for the host in question
-                return f"overnight {words}"
+        url = self.server_url
+        uplink = self.context and self.context.params.get("server")  # of an agent
+        if scope is not Scope.SERVER and (url or (uplink and scope is Scope.HOME)):
+            # For the host in question, or on the server; with OVERNIGHT_SERVER set, these need a data home.
+            named = "--home DIR " * (scope is Scope.HOME)
+            return f"overnight {named}{words}"
+        if url:
             token = (
                 f" --token-file {shlex.quote(str(self.token_file.absolute()))}"
                 if self.token_file
@@ -219,6 +239,8 @@ class Session:
         # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
         sudo = os.geteuid() == 0 and "SUDO_USER" in os.environ
         is_named = sudo or self.home_given
+        if as_root and not data_home.belongs_to_root(self.home_path):
+            is_named = False
         named = f"--home {shlex.quote(str(self.home_path))} " if is_named else ""
         if self.database and takes_database:
             words += f" --database {shlex.quote(secrets.drop_secrets(self.database))}"

@@ -14,7 +14,7 @@ from typing import Any
 from overnight import errors
 
 # The words behind `overnight` -> the command line. Completing it again does not change it.
-COMPLETE: contextvars.ContextVar[Callable[[str], str]] = contextvars.ContextVar("COMPLETE")
+COMPLETE: contextvars.ContextVar[Callable[..., str]] = contextvars.ContextVar("COMPLETE")
 START = r"(sudo )?overnight (?=--?[a-z]|[a-z])"
 QUOTED = re.compile(rf"(`){START}([^`\n]*)(?=`)")
 SHELL = re.compile(rf"(^|[;&|] ){START}([^`;&|\n]*[^`;&|\n ])", re.MULTILINE)
@@ -29,7 +29,7 @@ def complete(text: str, pattern: re.Pattern[str] = QUOTED) -> str:
         return text
 
     def rewrite(found: re.Match[str]) -> str:
-        line = known(found[3])
+        line = known(found[3], as_root=bool(found[2]))
         sudo = "" if line.startswith("sudo ") else found[2] or ""
         return found[1] + sudo + line
 

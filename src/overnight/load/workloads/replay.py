@@ -21,7 +21,7 @@ LEAD = 1.0  # seconds for the workers to start; a late one joins in the middle
 
 class Replay:
     name = "replay"
-    about = "the busy share of each core and second of a recording (--profile, by `overnight cpu -O json`)"
+    about = "the busy share of each core and second of a recording (--profile)"
     takes = ("profile",)
 
     def metrics(self, options: load.Options) -> tuple[load.Metric, ...]:  # noqa: ARG002 - the same for all profiles

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 
 from overnight import errors
+from overnight.model import files
 from overnight.sources import perf
 from overnight.sources.perf import decode, events, processes, recovery, ring, segmentfile
 
@@ -98,7 +99,8 @@ class NativeRecorder:
                 todo=ALLOW,
             ) from error
         try:
-            self._begin(b"".join(processes.process_records()), perf.read_clock())
+            with files.named(spool):
+                self._begin(b"".join(processes.process_records()), perf.read_clock())
         except OSError as error:
             self._close_rings()
             if errors.is_own(error):

@@ -14,8 +14,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from overnight import errors
-from overnight.model import clock
+from overnight.model import clock, files
 from overnight.model.pins import EVER_NS
 from overnight.model.times import HOUR_US, MINUTE_US
 from overnight.store.ring import frames, layout, open_block, reader, writer
@@ -181,13 +180,13 @@ class _Out:
         ring.facts(facts.signal, now, state)
 
     def close(self) -> None:
-        """Pack everything and sync; raise CannotError if the disk is full."""
+        """Pack everything and sync; raise OSError if the disk is full."""
         if self._writer is None:
             return
         closing, self._writer = self._writer, None
         closing.close()
         if closing.dropped or layout.files(closing.folder, layout.OPEN):
-            raise _no_room(self._target)
+            raise files.find_lost_write(self._target)
 
 
 def _copy_events(
@@ -202,19 +201,16 @@ def _copy_events(
     lines["gaps.jsonl"] = [
         {**dataclasses.asdict(gap), "why": masks.text("gaps", gap.why)} for gap in source.gaps(host)
     ]
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (folder / "host").write_bytes(host.encode("utf-8", "surrogatepass"))
-        for name, entries in lines.items():
-            text = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
-            if text:
-                (folder / name).write_text(text, "ascii")
-        pins = layout.ring_pins(target, host)
-        for pin in source.pins(host):
-            if pin.end_ns < EVER_NS:  # otherwise its file is unreadable
-                pins.pin(dataclasses.replace(pin, why=masks.text("pins", pin.why)))
-    except OSError as error:
-        raise _no_room(target) from error
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (folder / "host").write_bytes(host.encode("utf-8", "surrogatepass"))
+    for name, entries in lines.items():
+        text = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
+        if text:
+            (folder / name).write_text(text, "ascii")
+    pins = layout.ring_pins(target, host)
+    for pin in source.pins(host):
+        if pin.end_ns < EVER_NS:  # otherwise its file is unreadable
+            pins.pin(dataclasses.replace(pin, why=masks.text("pins", pin.why)))
 
 
 def _scrubbed(event: Event, masks: scrubber.Scrubber) -> Event:
@@ -229,12 +225,4 @@ def _scrubbed(event: Event, masks: scrubber.Scrubber) -> Event:
             else value
             for name, value in event.fields.items()
         },
-    )
-
-
-def _no_room(target: pathlib.Path) -> errors.CannotError:
-    return errors.CannotError(
-        f"nothing more can be written under {target}",
-        why="the disk is full, or fails",
-        todo="make room, or write the bundle elsewhere with -o FILE",
     )

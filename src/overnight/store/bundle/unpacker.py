@@ -172,7 +172,7 @@ def _check_room(target: pathlib.Path, size: int) -> None:
     if size > free:
         raise errors.CannotError(
             f"not enough disk space in {place}",
-            why=f"the bundle unpacks to {size / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free",
+            why=f"the bundle unpacks to {size / 1e6:.1f} MB, and {free / 1e6:.1f} MB are free",
             todo="free disk space, or choose another folder: --into DIR (diagnose: TMPDIR)",
         )
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from overnight import errors
 from overnight.interfaces.cli import local_time, profile_options, session, terminal
 from overnight.model import stop_signals, times
 from overnight.model.event import DEATHS
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 
     import rich.console
 
-    from overnight import errors
     from overnight.app import events as stored
     from overnight.model.event import Event
 
@@ -50,6 +50,12 @@ def events(
     """
     from overnight.app import events as stored
 
+    if follow and (event_id or begin or end):
+        raise errors.UsageError(
+            "--follow cannot be combined with an event, -b or -e",
+            why="it prints the events from now on",
+            todo="leave out one of them",
+        )
     request = stored.Request(
         current.home,
         event_id=event_id,
@@ -107,7 +113,8 @@ def _follow(request: stored.Request, current: session.Session) -> None:
                 sys.stdout.write(json.dumps(event.as_json()) + "\n")
                 sys.stdout.flush()
             elif before is None or before.severity != event.severity:
-                console.print(_line(event, with_host=bool(with_host)))
+                # One line each, also in a pipe.
+                console.print(_line(event, with_host=bool(with_host)), soft_wrap=True)
 
 
 def _line(event: Event, *, with_host: bool) -> str:

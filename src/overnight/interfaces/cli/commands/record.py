@@ -91,7 +91,7 @@ def record(
             raise errors.MissingPermissionError(
                 what,
                 why="this user has no permission",
-                todo="`sudo overnight record`, or `overnight doctor` for other fixes; --allow-partial records the rest",
+                todo=f"`sudo overnight {current.words_elsewhere}`, or `overnight doctor` for other fixes; --allow-partial records the rest",
             )
         terminal.echo(f"warning: {what}; recording the rest", err=True)
     stop = threading.Event()
@@ -183,11 +183,12 @@ def _show(recording: Recording, current: session.Session) -> None:
     for failure in recording.failures:
         terminal.print_line(console, _describe(failure), "bold red")
     for gap in recording.gaps:
-        console.print(f"[yellow]not recorded:[/] {terminal.cell(gap)}")
+        console.print(f"[yellow]not recorded:[/] {terminal.cell(gap)}", soft_wrap=True)
     console.print(f"\nstored in {terminal.cell(recording.home)}", soft_wrap=True)
     terminal.print_line(console, "next: `overnight events` lists the events")
     terminal.print_line(console, "next: `overnight diagnose` finds the cause of the worst one")
-    terminal.print_line(console, "also: heatmap, flame and top show the stacks", "dim")
+    if recording.profile:
+        terminal.print_line(console, "also: heatmap, flame and top show the stacks", "dim")
 
 
 def _show_profile(profile: Profile, console: rich.console.Console) -> None:
