@@ -140,6 +140,50 @@ def test_threads_that_wait_in_vain_are_limited(
         pass
 
 
+def test_a_thread_that_waited_uses_its_file_and_its_second_thread_again(
+    tmp_path: pathlib.Path,
+) -> None:
+    first, second = (write_queue.WriteQueue(tmp_path / "q") for _ in range(2))
+    done = threading.Semaphore(0)
+    go = threading.Semaphore(0)
+
+    def work() -> None:
+        for _ in range(3):
+            go.acquire()
+            with second.turn(8):
+                done.release()
+        go.acquire()
+
+    before = set(threading.enumerate())
+    waiting = threading.Thread(target=work)
+    waiting.start()
+    for number in range(3):
+        with first.turn():
+            go.release()
+            _until(lambda n=number: _tickets(tmp_path / "q") == 2 * n + 2)
+        assert done.acquire(timeout=8)
+    helpers = {thread for thread in threading.enumerate() if thread.name == "write queue"} - before
+    assert len(helpers) == 1
+    go.release()
+    waiting.join()
+
+
+def test_a_writer_waits_longer_for_its_turn_than_for_a_lock(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others of overnight are expected to write, one after the other; another program is not."""
+    monkeypatch.setattr(engine.sqlite_files, "BUSY_SECONDS", 0.05)
+    where = engine.Database(f"sqlite:///{tmp_path / 'pools.db'}")
+    _write(where)
+    waiting = threading.Thread(target=_write, args=(where,))
+    with write_queue.WriteQueue(tmp_path / "pools.db-writers").turn():
+        waiting.start()
+        waiting.join(0.4)
+        assert waiting.is_alive()
+    waiting.join()
+    where.close()
+
+
 def _write(where: engine.Database) -> None:
     with where.write("two"):
         pass

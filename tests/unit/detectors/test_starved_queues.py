@@ -10,7 +10,7 @@ import casebook
 import pytest
 import rings
 
-from overnight.detectors import culprit
+from overnight.detectors import _event_location, culprit
 from overnight.model.finding import Subject
 from overnight.sources.kernelrules import matcher, rulefiles
 
@@ -146,6 +146,23 @@ def test_near_misses(
         if finding.kind == "net.queue_starved"
     ]
     assert starved == ([] if confidence is None else [pytest.approx(confidence)])
+
+
+@pytest.mark.parametrize(
+    ("source", "core"),
+    [
+        pytest.param("ena-tx-paused", 1, id="its line is written at the reset"),
+        pytest.param("driver-counters", 2, id="its counters were read up to 10 s later"),
+    ],
+)
+def test_the_core_of_a_queue_is_that_from_before_the_reset(
+    tmp_path: pathlib.Path, source: str, core: int
+) -> None:
+    """The driver moved the queue five seconds before the event, or as part of the reset."""
+    home = casebook.Home(tmp_path).queues({3: 2}).queues({3: 1}, AT - 5).queues({3: 0}, AT)
+    home.event("net.driver_reset", fields=REPORTED, source=source)
+    (queue,) = _event_location.read_queues(home.case())
+    assert queue.core == core
 
 
 ENA = "ena 0000:00:05.0 eth0: "

@@ -47,7 +47,8 @@ def test_the_image_is_found_and_explains_the_correlated_zone() -> None:
     (finding,) = answer.findings
     assert (finding.kind, finding.subject.cohort) == ("fleet.cohort_skew", "image b")
     assert "explains away zone z1" in texts(finding)
-    assert "within zone" in texts(finding)
+    assert "compared: within zone (p = " in texts(finding)
+    assert "within all other labels at once (zone, uptime): p = " in texts(finding)
     assert finding.magnitude["rate_ratio"] > 10
     assert finding.magnitude["p_value"] <= 0.001
     assert finding.against == ()

@@ -55,6 +55,8 @@ def test_items_only_on_affected_hosts_are_one_finding() -> None:
     assert finding.magnitude["p_value"] == pytest.approx(1 / 715, rel=1e-3)
     assert "packages: agent version = 1.0" in finding.evidence[2].text
     assert "4 of 4 sick hosts and 0 of 9" in finding.summary
+    assert finding.summary.endswith("; p = 1/625")  # of the draws, which count all columns
+    assert "Fisher's p = 1/715, q = 1/715" in finding.evidence[1].text
 
 
 def test_what_is_not_there_has_no_values_either() -> None:
