@@ -115,7 +115,7 @@ def test_the_overlay_for_the_kernel_log_passes_a_server_side_dry_run(
         ("readOnlyRootFileSystem", "readOnlyRootFilesystem", "unknown field"),
         ("runAsUser: -1", "runAsUser: 10001", "must be between 0"),
         ("name: Blobs", "name: blobs", "Invalid value"),
-        ("volume: home", "name: home", "unknown field"),
+        ("volume: tmp", "name: tmp", "unknown field"),
     ],
 )
 def test_a_dry_run_refuses_mistakes(
