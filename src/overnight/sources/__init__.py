@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, AnyStr
 
 from overnight import errors
+from overnight.model import cgroups
 
 if TYPE_CHECKING:
     import subprocess
@@ -154,6 +155,15 @@ def list_folder(folder: str) -> list[str]:
     except OSError as error:
         errors.raise_own(error)
         return []
+
+
+def read_cgroup_layout(root: pathlib.Path) -> cgroups.Layout:
+    """Read which cgroup hierarchies are mounted."""
+    try:
+        return cgroups.read_layout(root)
+    except OSError as error:
+        errors.raise_own(error)
+        raise NoDataError(f"/proc/self/mountinfo: {error}") from error
 
 
 def child_directories(path: AnyStr) -> Iterator[os.DirEntry[AnyStr]]:
