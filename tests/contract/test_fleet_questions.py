@@ -8,7 +8,7 @@ import pytest
 from fleetworld import BOOT, START, S, World, event, report, spell
 
 from overnight import errors
-from overnight.model.control_plane import EventFilter, HostFilter, encode_cursor
+from overnight.model.control_plane import EventFilter, HostFilter, Principal, Role, encode_cursor
 from overnight.model.fleet import Spell
 from overnight.model.selection import Window
 from overnight.model.snapshot import Snapshot
@@ -179,8 +179,9 @@ def test_labels_of_operators_are_labels_of_the_host(filled: World) -> None:
 
 
 def test_the_audit_log_has_pages(fleet: World) -> None:
+    who = Principal("t1", "ann\0", Role.ADMIN)
     for number in range(5):
-        fleet.plane.audit("ann\0", "pool.create", f"ci-{number}", "why\ud800")
+        fleet.plane.confirmations.audit(who, "pool.create", f"ci-{number}", "why\ud800", None)
     first = fleet.plane.audit_log(limit=3)
     second = fleet.plane.audit_log(first.next, limit=3)
     assert [row.target for row in (*first.items, *second.items)] == [f"ci-{n}" for n in (4, 3, 2, 1, 0)]  # fmt: skip

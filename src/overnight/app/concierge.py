@@ -22,7 +22,6 @@ from overnight.app import (
     events,
     fleet_questions,
     guards,
-    holdings,
     investigations,
     operations,
     pools,
@@ -129,15 +128,8 @@ class LocalBackend(Backend):
                 why="it runs for hours in the terminal that starts it",
                 todo="`overnight run PLAN`, or start it on a server: `overnight mcp --server URL`",
             )
-        given = guards.admit(self._use, self._person.rows, operation, given, self._by, only_ask=only_ask)  # fmt: skip
-        raised = holdings.find_raise(self._use, operation, given)
-        result = operations.run(getattr(self._use, operation.area), operation, given, lambda: False)
-        if operation.changes:
-            target = operations.find_target(operation, given, result)
-            reason = operations.find_reason(given)
-            change = holdings.find_change(operation, given, result, self._by, raised)
-            self._person.rows.audit(self._by, action, target, reason, change)
-        return result
+        rows = self._person.rows
+        return guards.carry_out(self._use, rows, operation, given, self._by, only_ask=only_ask)
 
     def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         question = fleet_questions.find_question(name)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from overnight.model.plan import Plan
     from overnight.model.reservation import Order, Preflight
 
-MANY_HOSTS = pool_guards.MANY_HOSTS
 NOT_BOUND = ("confirmed", "agreed", "idempotency_key")  # they do not change what a call does
 
 
@@ -37,7 +36,7 @@ class Caller(Principal):
     rows: confirmations.Confirmations
 
 
-Given = Mapping[str, Any]
+Given = pool_guards.Given
 Find = Callable[[UseCases, Given, Caller], Effect | None]
 
 
@@ -70,6 +69,30 @@ def admit(
     if "agreed" in operation.parameters:
         agreed["agreed"] = effect.concerns if effect else ()
     return {**given, **agreed}
+
+
+def carry_out(
+    where: UseCases,
+    rows: confirmations.Confirmations,
+    operation: operations.Operation,
+    given: Given,
+    by: Principal,
+    *,
+    is_gone: Callable[[], bool] = lambda: False,
+    why: str = "",
+    only_ask: bool = False,
+) -> Any:
+    """Run an operation, and note a change in the audit log; what an assistant asks for only if it is admitted."""
+    if by.assistant or only_ask:
+        given = admit(where, rows, operation, given, by, only_ask=only_ask)
+    raised = holdings.find_raise(where, operation, given) if by.assistant else 0
+    result = operations.run(getattr(where, operation.area), operation, given, is_gone)
+    if operation.changes:
+        reason = why or operations.find_reason(given)
+        target = operations.find_target(operation, given, result)
+        change = holdings.find_change(operation, given, result, by, raised)
+        rows.audit(by, operation.action, target, reason[:500], change)
+    return result
 
 
 # --- reservations and investigations; an admin may end those of others

@@ -6,6 +6,7 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from overnight.model.control_plane import Change
+from overnight.model.pool import WINDS_DOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,8 +89,6 @@ def find_raise(
 
 def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, int]:
     """Return the limit of a pool and the size that it would have after a change of it, or of its policy."""
-    from overnight.model.pool import PoolStatus
-
     if not hasattr(change, "status"):  # of the policy
         outlook = where.pools.outlook(pool.id, change)
         least = outlook.policy.min_size or 0
@@ -98,5 +97,4 @@ def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, in
     least = pool.min_size if change.min_size is None else change.min_size
     size = pool.target_size if change.target_size is None else change.target_size
     status = pool.status if change.status is None else change.status
-    winds_down = status in (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
-    return most, 0 if winds_down else min(max(size, least), most)
+    return most, 0 if status in WINDS_DOWN else min(max(size, least), most)

@@ -9,7 +9,7 @@ from overnight.app import holdings
 from overnight.model import times
 from overnight.model.cluster import ClusterState
 from overnight.model.confirmation import Effect
-from overnight.model.pool import MemberState, PoolStatus
+from overnight.model.pool import WINDS_DOWN, MemberState, PoolStatus
 from overnight.model.text import foreign, plural
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MANY_HOSTS = 20  # more of them are costly, with those that the caller already h
 HOUR = 3600.0
 LONG_SECONDS = 24 * HOUR  # a lease that ends later keeps hosts from others
 ENDS = (MemberState.WARMING, MemberState.READY)
-WINDS_DOWN = (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
+
 MADE_FROM = ("template", "region", "instance_type", "lifecycle_class")
 # A shorter one ends members or claims that run now.
 LIFETIMES = (
@@ -122,9 +122,14 @@ def update(where: guards.UseCases, given: Given, by: guards.Caller) -> Effect | 
     pool = details.pool
     sooner = _find_shortened(pool.settings, settings.changed(pool.settings, change.settings))
     is_other = any(getattr(change, n) not in (None, getattr(pool, n)) for n in MADE_FROM)
-    everything = is_other or change.status in WINDS_DOWN
     return _resize(
-        where, given, by, details, sooner, "replace" if is_other else "", everything=everything
+        where,
+        given,
+        by,
+        details,
+        sooner,
+        "replace" if is_other else "terminate",
+        everything=is_other or change.status in WINDS_DOWN,
     )
 
 
@@ -140,7 +145,7 @@ def set_autoscale(where: guards.UseCases, given: Given, by: guards.Caller) -> Ef
 
 def _resize(
     where: guards.UseCases, given: Given, by: guards.Caller, details: PoolDetails,
-    sooner: Sequence[tuple[str, object, object]], how: str = "", *, everything: bool = False,
+    sooner: Sequence[tuple[str, object, object]], how: str = "terminate", *, everything: bool = False,
 ) -> Effect | None:  # fmt: skip
     """Return the effect of a change of a pool or its policy, by what the pool would be afterwards."""
     pool, doing = details.pool, list[str]()
@@ -154,7 +159,7 @@ def _resize(
     unclaimed = _unclaimed(details)
     ended = len(unclaimed) if everything else max(0, min(before, len(unclaimed)) - size)
     if ended:
-        doing.append(f"change pool {pool.name}: {how or 'terminate'} {plural(ended, 'member')}")
+        doing.append(f"change pool {pool.name}: {how} {plural(ended, 'member')}")
     if sooner:
         doing.append(f"change pool {pool.name}: end members or claims sooner")
     if not doing:
@@ -188,8 +193,10 @@ def acquire(_: guards.UseCases, given: Given, _by: guards.Caller) -> Effect | No
 
 def keep_long(what: str, seconds: float, hosts: int, about: str = "") -> Effect | None:
     """Return the effect of a lease, if it is long; `what` has the hosts."""
-    if seconds <= LONG_SECONDS:
-        return None
+    return keep(what, seconds, hosts, about) if seconds > LONG_SECONDS else None
+
+
+def keep(what: str, seconds: float, hosts: int, about: str) -> Effect:
     return Effect(
         summary=f"{what} for {times.format_duration(seconds)}",
         most_hosts=hosts,
@@ -214,10 +221,8 @@ def set_cordoned(where: guards.UseCases, given: Given, by: guards.Caller) -> Eff
         listed = where.pools.show(found.pool).details.members
         many, what = any(each.cordoned for each in listed), "hold another member back"
     else:
-        many, what = (
-            member.id not in holdings.list_own(by, "pool.set_cordoned"),
-            "release what another caller holds",
-        )
+        many = member.id not in holdings.list_own(by, "pool.set_cordoned")
+        what = "release what another caller holds"
     summary = f"{what}: {member.id} of pool {found.pool}"
     return Effect(summary=summary, about=f"member {member.id}") if many else None
 
@@ -255,12 +260,8 @@ def renew_cluster(where: guards.UseCases, given: Given, _by: Principal) -> Effec
     cluster, seconds = where.clusters.show(given["cluster_id"]).cluster, given["lease_seconds"]
     if cluster.count <= MANY_HOSTS and seconds <= LONG_SECONDS:
         return None
-    return Effect(
-        about=f"cluster {cluster.id}",
-        summary=f"keep {cluster.count} hosts of cluster {cluster.id} for {times.format_duration(seconds)}",
-        most_hosts=cluster.count,
-        host_hours=cluster.count * seconds / HOUR,
-    )
+    about = f"cluster {cluster.id}"
+    return keep(f"keep {cluster.count} hosts of {about}", seconds, cluster.count, about)
 
 
 def release_cluster(where: guards.UseCases, given: Given, _by: Principal) -> Effect | None:
@@ -279,9 +280,10 @@ def _end_cluster(report: ClusterReport, how: str) -> Effect | None:
     if report.cluster.state is ClusterState.ENDED:
         return None  # nothing is left to do
     members = tuple(sorted(member.id for member in report.details.members))
+    about = f"cluster {report.cluster.id}"
     return Effect(
-        summary=f"{how} cluster {report.cluster.id}: terminate {plural(len(members), 'member')}",
+        summary=f"{how} {about}: terminate {plural(len(members), 'member')}",
         ends=members,
         claims=_open(report.details.claims),
-        about=f"cluster {report.cluster.id}",
+        about=about,
     )

@@ -210,16 +210,16 @@ class Server:
             return operations.run(where, operation, given, is_gone)  # with an audit log of its own
         is_counted = by.assistant and operation.action in holdings.COUNTED
         with self._counting if is_counted else contextlib.nullcontext():
-            if by.assistant or only_ask:
-                rows = self.fleet.confirmations
-                given = guards.admit(self, rows, operation, given, by, only_ask=only_ask)
-            raised = holdings.find_raise(self, operation, given) if by.assistant else 0
-            result = operations.run(getattr(self, operation.area), operation, given, is_gone)
-            if operation.changes:
-                reason = why or operations.find_reason(given)
-                target = operations.find_target(operation, given, result)
-                change = holdings.find_change(operation, given, result, by, raised)
-                self.fleet.audit(by.title, operation.action, target, reason[:500], change)
+            result = guards.carry_out(
+                self,
+                self.fleet.confirmations,
+                operation,
+                given,
+                by,
+                is_gone=is_gone,
+                why=why,
+                only_ask=only_ask,
+            )
         if operation in operations.RESERVATIONS and operation.changes:
             self._driver.wake()
         if operation in operations.INVESTIGATIONS and operation.changes:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from overnight.database import engine
     from overnight.fleet import blobs as blob_folders
-    from overnight.model.control_plane import AgentIdentity, AuditRow, Change, Page
+    from overnight.model.control_plane import AgentIdentity, AuditRow, Page
 
 TRIM_SECONDS, SWEEP_SECONDS = 3_600.0, 86_400.0
 KEPT_SECONDS = 7 * 86_400.0  # an unfinished upload, or a file that the database does not know
@@ -82,13 +82,6 @@ class ControlPlane:
     def report(self, identity: AgentIdentity, report: uplink.Report) -> uplink.Reply:
         """Store what an agent reports; the answer has its tasks, and the windows that it shall upload."""
         return reports.accept(self.context, identity, report)
-
-    def audit(
-        self, who: str, action: str, target: str, why: str = "", change: Change | None = None
-    ) -> None:
-        """Add to the audit log what no other operation does: those that change something do so themselves."""
-        with self.context.database.write("audit") as connection:
-            audit_rows.add(connection, self.context.clock(), who, action, target, why, change)
 
     def audit_log(self, cursor: str = "", limit: int = 100) -> Page[AuditRow]:
         """Return the audit log, the newest first."""
