@@ -301,11 +301,7 @@ def _uncounted_draft(
     draft = _base.Draft(
         UNCOUNTED,
         Subject(
-            host=case.host,
-            unit=unit,
-            cgroup=cgroup,
-            container=creator.container,
-            image=creator.image,
+            case.host, unit=unit, cgroup=cgroup, container=creator.container, image=creator.image
         ),
         window,
         (0.5 if is_shared else 0.9) * sureness,
@@ -352,20 +348,14 @@ def _uncounted_draft(
 
 def _doubt(draft: _base.Draft, creator: _creators.Creator) -> None:
     """Lower the confidence where it is not known which unit has the containers started."""
-    if not creator.container or creator.container.startswith("kubernetes:"):
+    if not creator.container or creator.unit or creator.container.startswith("kubernetes:"):
         return
-    if not creator.unit:
-        known = (
-            f"{len(creator.supervisors)} units acted" if creator.supervisors else "no unit acted"
-        )
-        text = f"{known} at the births: which of them, or what else, starts the containers is not known"
-        if creator.restarted:
-            text = f"the runtime itself restarted the container {creator.restarted} times"
-        draft.oppose(
-            text,
-            "cgroup-supervisors",
-            factor=UNKNOWN_UNIT if creator.image or creator.programs else UNKNOWN_CONTAINER,
-        )
+    known = f"{len(creator.supervisors)} units acted" if creator.supervisors else "no unit acted"
+    text = f"{known} at the births: which of them, or what else, starts the containers is not known"
+    if creator.restarted:
+        text = f"the runtime itself restarted the container {creator.restarted} times"
+    factor = UNKNOWN_UNIT if creator.image or creator.programs else UNKNOWN_CONTAINER
+    draft.oppose(text, "cgroup-supervisors", factor=factor)
 
 
 DETECTORS = (CrashLoops(), UncountedCrashLoops())

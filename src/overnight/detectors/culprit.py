@@ -94,8 +94,7 @@ def find_culprits(case: cases.Case) -> Found:
 def _find_culprits(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_base.Draft], str]:
     stretch = stretch.until(case.event)
     if case.has_profile(stretch.window):
-        ran, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
-        total = sum(consumer.samples + consumer.softirq for consumer in ran) + idle
+        ran, total = _core_shares.read_core(case, stretch.window, stretch.core)
         if total >= FEW_SAMPLES:
             return _from_samples(case, stretch, ran, total)
     return _from_ticks(case, stretch)

@@ -325,9 +325,8 @@ def _shared(pair: Pair) -> Judgement:
         JUDGES[name](dataclasses.replace(pair, cause=each)) for each in causes for name in SHARED
     )
     shared = [judgement.text for judgement in judged if judgement.fit == 1]
-    disks = [disk for end in (pair.cause, pair.effect) if (disk := _disk(end))]
-    if len(disks) == 2 and len(set(disks)) == 1:
-        shared.append(f"same disk: {disks[0]}")
+    if (disk := _disk(pair.cause)) and disk == _disk(pair.effect):
+        shared.append(f"same disk: {disk}")
     if shared or ran:
         return Judgement(1.0, "; ".join(dict.fromkeys((*ran, *shared))))
     if here and _size(here[0], "own_share") < PASSED_BY:
@@ -335,15 +334,12 @@ def _shared(pair: Pair) -> Judgement:
     for name in ("same_core", "same_interface"):
         if (other := JUDGES[name](pair)).fit == 0:
             return other
-    named = ", ".join(
-        f"{name} {value}" for name, value in effect.as_json().items() if name != "host"
-    )
+    named = [f"{name} {value}" for name, value in effect.as_json().items() if name != "host"]
     what = f"{pair.effect.kind} names none of these"
     if named:
-        what = here[0].summary if here else f"no evidence connects {named} with it"
-    return Judgement(
-        None, f"a core, cgroup, unit, process, interface or disk that both use: {what}"
-    )
+        what = here[0].summary if here else f"no evidence connects {', '.join(named)} with it"
+    text = f"a core, cgroup, unit, process, interface or disk that both use: {what}"
+    return Judgement(None, text)
 
 
 def _disk(finding: Finding) -> str:
