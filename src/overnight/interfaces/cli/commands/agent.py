@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 ORDER = 22
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "agent --server https://centre:8416 --token-file /run/overnight.token"
-    session.add_command(cli, run_agent, "During the night", example, name="agent")
-
-
 def run_agent(
     current: session.Session,
     server: str = session.option("", "URL of the server.", "URL", envvar="OVERNIGHT_SERVER"),
@@ -110,3 +105,10 @@ def run_agent(
         recording = agent.run(options, stop, show, log)
     current.printed_json(recording)
     return errors.ExitCode.CANNOT if recording.failures else errors.ExitCode.DONE
+
+
+register = session.command(
+    run_agent,
+    "During the night",
+    "agent --server https://centre:8416 --token-file /run/overnight.token",
+)

@@ -22,11 +22,6 @@ MAX_GAPS = 20
 REFUSAL = "refusing to change the host"
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "audit --root /mnt/image --fix packer"
-    session.add_command(cli, audit, "Before the night", example, scope=session.Scope.SERVER)
-
-
 def audit(
     current: session.Session,
     root: pathlib.Path = session.option(
@@ -164,3 +159,8 @@ def _show(report: Report, console: rich.console.Console, *, is_reported: bool) -
     bad = sum(finding.risk != "low" for finding in report.findings)
     count = f"{plural(len(report.findings), 'finding')}, {bad} of medium or high risk"
     show(count if report.findings else "no findings", "bold")
+
+
+register = session.command(
+    audit, "Before the night", "audit --root /mnt/image --fix packer", scope=session.Scope.SERVER
+)

@@ -6,11 +6,6 @@ from overnight.model.text import rounded
 ORDER = 37
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "compare --kind job.failed --at '2026-11-15 14:00'"
-    session.add_command(cli, compare, "In the morning", example, scope=session.Scope.SERVER)
-
-
 def _read_span(text: str) -> str:
     """Let BEGIN..END mean local times with --local."""
     return "..".join(map(local_time.read, text.split("..")))
@@ -89,3 +84,11 @@ def compare(
         terminal.print_line(console, f"{row.kind}: {row.answer}")
     for note in result.notes:
         terminal.print_line(console, f"note: {note}", "yellow")
+
+
+register = session.command(
+    compare,
+    "In the morning",
+    "compare --kind job.failed --at '2026-11-15 14:00'",
+    scope=session.Scope.SERVER,
+)

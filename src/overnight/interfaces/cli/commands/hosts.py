@@ -13,12 +13,6 @@ if TYPE_CHECKING:
 ORDER = 33
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli, hosts, "In the morning", "hosts --label zone=b", scope=session.Scope.SERVER
-    )
-
-
 def hosts(
     current: session.Session,
     label: list[str] | None = session.option(
@@ -73,3 +67,8 @@ def _cells(host: fleet_questions.HostSummary, now: int, *, is_live: bool) -> tup
         taken,
         " ".join(f"{name}={value}" for name, value in sorted(host.labels.items())),
     )
+
+
+register = session.command(
+    hosts, "In the morning", "hosts --label zone=b", scope=session.Scope.SERVER
+)

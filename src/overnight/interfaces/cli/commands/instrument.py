@@ -20,11 +20,6 @@ ORDER = 18
 LIVE_ROWS = 5  # of a second, while it runs
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "instrument runqueue-latency --for 30s"
-    session.add_command(cli, run_instrument, "Before the night", example, name="instrument")
-
-
 def run_instrument(
     current: session.Session,
     name: str = session.argument("list", "Instrument; or list, or show.", "NAME"),
@@ -117,3 +112,8 @@ def _format_recording(recording: Recording) -> str:
     began = local_time.cell(recording.began_us)[:19]
     lasted = times.format_duration(recording.seconds)
     return f"{recording.id}  {name} on {recording.host}, {began}, {lasted}{state}; {recording.describe_cost()}"
+
+
+register = session.command(
+    run_instrument, "Before the night", "instrument runqueue-latency --for 30s"
+)

@@ -32,16 +32,6 @@ STATUS = {
 }
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli,
-        run_load,
-        "Before the night",
-        "load trials --cores 1-7 --duty 60% --for 12h",
-        name="load",
-    )
-
-
 def run_load(
     current: session.Session,
     workload: str = session.argument(
@@ -257,3 +247,8 @@ def _limit(check: load.Check) -> str:
     unit = "%/h" if check.name.endswith("drift") else "%"
     unit = "points" if check.name.endswith(("kernel time", "profile error")) else unit
     return f" (limit {100 * check.limit:g} {unit})"
+
+
+register = session.command(
+    run_load, "Before the night", "load trials --cores 1-7 --duty 60% --for 12h"
+)

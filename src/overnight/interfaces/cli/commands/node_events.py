@@ -11,11 +11,6 @@ from overnight.model import stop_signals
 ORDER = 23
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "node-events --node ip-10-0-0-7"
-    session.add_command(cli, node_events, "During the night", example, name="node-events")
-
-
 def node_events(
     current: session.Session,
     node: str = session.option("", "Node of this host; also NODE_NAME.", "NAME", envvar="NODE_NAME"),
@@ -47,3 +42,6 @@ def node_events(
     with stop_signals.stop_on_signals(stop):
         use_case.run(options, stop, log)
     return errors.ExitCode.DONE
+
+
+register = session.command(node_events, "During the night", "node-events --node ip-10-0-0-7")

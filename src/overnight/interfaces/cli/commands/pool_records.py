@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 ORDER = 54
 
 
-def register(cli: session.CommandLine) -> None:
-    pool_options.add_command(cli, events, "events ci --follow")
-    pool_options.add_command(cli, explain, "explain m-0a1b2c3d4e5f")
-    pool_options.add_command(cli, cancel, "cancel m-0a1b2c3d4e5f:launch", changes=True)
-
-
 def events(
     current: session.Session,
     where: pool_options.Pools,
@@ -124,3 +118,10 @@ def cancel(
             f"machine {cancelled.machine_id} may still run and cost money: terminate it at the provider, "
             f"then: `overnight pool terminate {cancelled.id}`"
         )
+
+
+register = pool_options.commands(
+    (pool_options.takes_pools(events), "events ci --follow"),
+    (pool_options.takes_pools(explain), "explain m-0a1b2c3d4e5f"),
+    (pool_options.takes_pools(cancel, changes=True), "cancel m-0a1b2c3d4e5f:launch"),
+)

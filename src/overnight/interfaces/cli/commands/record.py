@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 ORDER = 20
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, record, "During the night", "record --for 12h")
-
-
 def record(
     current: session.Session,
     lasting: str = session.option("12h", "Duration: 30s, 10m20s, 12h.", "DURATION", "--for"),
@@ -234,3 +230,6 @@ def _show_cost(cost: Cost, console: rich.console.Console) -> None:
         f"ingest {cost.ingest_cpu_percent:.1f} %; {sizes.format_size(cost.raw_bytes)} raw, "
         f"{sizes.format_size(cost.stored_bytes)} stored"
     )
+
+
+register = session.command(record, "During the night", "record --for 12h")
