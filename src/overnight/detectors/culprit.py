@@ -57,7 +57,7 @@ class Culprit(_base.Detector):
         found = case.once(find_culprits)
         if not found.is_saturated:
             return self.answer((), clear="no core was saturated")
-        recorded = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
+        recorded = case.recorded(case.window)
         if not found.drafts and not case.has_profile(case.window) and "processes" not in recorded:
             raise _base.MissingError(found.remark, Need.PROFILES, Need.PROCESSES)
         return self.answer(found.drafts, clear=found.remark, remark=found.remark)

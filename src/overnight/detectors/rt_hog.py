@@ -58,7 +58,7 @@ class RealTimeHog(_base.Detector):
         if not drafts:
             _base.require_fresh(case, Need.PROCESSES)
         clear = "no real-time process or thread used half of the core"
-        recorded = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
+        recorded = case.recorded(case.window)
         if "rt-threads" not in recorded:
             clear = (
                 "no process whose first thread is real-time used half of the core; policies of other"

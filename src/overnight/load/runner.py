@@ -58,7 +58,7 @@ class Outcome:
 
     def as_json(self) -> dict[str, object]:
         """Schema docs/schemas/load-1.json."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = vars(self).copy()
         del values["path"]
         return {
             "schema": "overnight.load/1",

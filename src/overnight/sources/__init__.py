@@ -241,6 +241,12 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     return tuple(cores)
 
 
+def open_online(root: pathlib.Path) -> Callable[[], tuple[int, ...]]:
+    """Open a reader of the cores that are online; it raises NoDataError where the kernel does not list them."""
+    file = KeptFile(root / "sys/devices/system/cpu/online")
+    return lambda: parse_cpu_list(file.read().decode("ascii"))
+
+
 def hardware_interfaces(root: pathlib.Path = ROOT) -> list[str]:
     """List the network interfaces that have a device, by the names of their sysfs folders.
 

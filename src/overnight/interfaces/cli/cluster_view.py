@@ -62,7 +62,7 @@ def listing(current: session.Session, listed: tuple[ClusterReport, ...]) -> None
         for each in listed
     ]  # fmt: skip
     none = "no clusters; create one: `overnight cluster create --count 50 --template NAME`"
-    terminal.echo(terminal.columns(HEADINGS, rows) or none, keep="\n")
+    terminal.echo_columns(HEADINGS, rows, none)
 
 
 def _summary(report: ClusterReport) -> str:

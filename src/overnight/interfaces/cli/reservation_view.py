@@ -85,7 +85,7 @@ def listing(current: session.Session, listed: tuple[Reservation, ...]) -> None:
         notes = each.reason or order.purpose
         rows.append([each.id, each.state, _ends(each), order.provider, order.owner, names, notes])
     headings = ("reservation", "state", "ends", "provider", "owner", "hosts", "notes")
-    terminal.echo(terminal.columns(headings, rows) or "no reservations", keep="\n")
+    terminal.echo_columns(headings, rows, "no reservations")
 
 
 def report(current: session.Session, shown: use_cases.Report) -> int:

@@ -79,7 +79,7 @@ def compare(
             )
         )
     headings = ("kind", "events", wording.unit, "ratio", wording.interval_name, "result")
-    terminal.echo(terminal.columns(headings, rows) or "no events on either side", keep="\n")
+    terminal.echo_columns(headings, rows, "no events on either side")
     for row in result.rows:
         terminal.print_line(console, f"{row.kind}: {row.answer}")
     for note in result.notes:

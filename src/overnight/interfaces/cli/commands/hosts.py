@@ -40,7 +40,7 @@ def hosts(
         if wanted
         else "no host has enrolled (`overnight token create --role agent`)"
     )
-    terminal.echo(terminal.columns(headings, rows) or none, keep="\n")
+    terminal.echo_columns(headings, rows, none)
     for host in result.hosts:
         lost = [(host.lost_events, "event"), (host.lost_rollups, "rollup")]
         dropped = " and ".join(plural(count, what) for count, what in lost if count)

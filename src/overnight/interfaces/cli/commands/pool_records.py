@@ -44,7 +44,7 @@ def events(
         if not current.printed_json(pool_documents.events_document(found)):
             rows = [_cells(event) for event in found]
             headings = (local_time.heading(), "pool", "event", "reason", "about", "detail")
-            terminal.echo(terminal.columns(headings, rows) or "no events", keep="\n")
+            terminal.echo_columns(headings, rows, "no events")
         return
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop):

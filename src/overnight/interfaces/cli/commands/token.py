@@ -71,7 +71,7 @@ def list_(current: session.Session, where: pool_options.Pools) -> None:
         for t in found
     ]
     headings = ["token", "name", "role", "host", "expires", "state"]
-    terminal.echo(terminal.columns(headings, rows) or "no tokens", keep="\n")
+    terminal.echo_columns(headings, rows, "no tokens")
 
 
 def revoke(
