@@ -221,15 +221,12 @@ def _find_stretches(
         for column in np.flatnonzero(full.any(axis=0) & (len(series.cores) > 1)):
             others_kernel[:, column] = np.median(np.delete(kernel, column, axis=1), axis=1)
         saturated = full & ((others < room) | (kernel >= _kernel_limit(others_kernel)))
+    every = (series.busy, series.kernel, series.softirq, others, others_kernel)
     stretches = [
         Stretch(
             series.cores[column],
             window,
-            float(np.nanmean(series.busy[rows, column])),
-            float(np.nanmean(series.kernel[rows, column])),
-            float(np.nanmean(series.softirq[rows, column])),
-            float(np.nanmean(others[rows, column])),
-            float(np.nanmean(others_kernel[rows, column])),
+            *(float(np.nanmean(percents[rows, column])) for percents in every),
             float(np.nanmean(series.busy[rows])),
         )
         for column in np.flatnonzero(saturated.any(axis=0)).tolist()

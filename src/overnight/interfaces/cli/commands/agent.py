@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import pathlib
-import threading
 from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
@@ -100,8 +99,7 @@ def run_agent(
     def log(line: str) -> None:
         terminal.echo(line, err=True)
 
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop):
+    with stop_signals.stop_on_signals() as stop:
         recording = agent.run(options, stop, show, log)
     current.printed_json(recording)
     return errors.ExitCode.CANNOT if recording.failures else errors.ExitCode.DONE

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pathlib
-import threading
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -56,8 +55,8 @@ def run_instrument(
     else:
         seconds = times.parse_duration(duration)
         request = instrument.Request(name, target, seconds, current.home, config=config)
-        stop, notes = threading.Event(), current.notes()
-        with stop_signals.stop_on_signals(stop):
+        notes = current.notes()
+        with stop_signals.stop_on_signals() as stop:
             found = instrument.run(request, stop, lambda seen: _show_live(notes, seen))
     if not current.printed_json(found):
         _show(current, found, limit)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import threading
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -101,8 +100,7 @@ def run_load(
     request = load.Request(
         workload, options, cores, current.home, seconds, times.parse_duration(warm_up), profile
     )
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop), _screen(current, request) as show:
+    with stop_signals.stop_on_signals() as stop, _screen(current, request) as show:
         outcome = load.run(request, stop, show)
     if not current.printed_json(outcome):
         _show(outcome, current.console())

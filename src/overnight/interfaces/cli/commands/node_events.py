@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
 from overnight.model import stop_signals
@@ -37,9 +35,8 @@ def node_events(
     def log(line: str) -> None:
         terminal.echo(line, err=True)
 
-    stop = threading.Event()
     options = use_case.Options(home=current.home, node=node, context=where, host=host)
-    with stop_signals.stop_on_signals(stop):
+    with stop_signals.stop_on_signals() as stop:
         use_case.run(options, stop, log)
     return errors.ExitCode.DONE
 

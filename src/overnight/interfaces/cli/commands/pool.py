@@ -236,8 +236,7 @@ def serve(
     """
     from overnight.app import pool_serving
 
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop):
+    with stop_signals.stop_on_signals() as stop:
         pool_serving.serve(
             where,
             stop,

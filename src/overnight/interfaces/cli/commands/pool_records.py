@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from overnight.app import pool_documents
@@ -46,8 +45,7 @@ def events(
             headings = (local_time.heading(), "pool", "event", "reason", "about", "detail")
             terminal.echo_columns(headings, rows, "no events")
         return
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop):
+    with stop_signals.stop_on_signals() as stop:
         for event in where.follow(pool, stop, recent):
             if current.output is session.Output.JSON:
                 sys.stdout.write(json.dumps(dataclasses.asdict(event)) + "\n")

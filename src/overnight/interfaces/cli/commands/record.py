@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
@@ -90,8 +89,7 @@ def record(
                 todo="`sudo overnight record`, or `overnight doctor` for other fixes; --allow-partial records the rest",
             )
         terminal.echo(f"warning: {what}; recording the rest", err=True)
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
+    with stop_signals.stop_on_signals() as stop, _progress(current, options) as show_progress:
         recording = recorder.record(options, stop, show_progress)
     if not current.printed_json(recording):
         _show(recording, current)
