@@ -20,15 +20,15 @@ RAISED = ("pool.update", "pool.set_autoscale")
 COUNTED = (*CREATED, *RAISED)
 
 
-def count(where: guards.UseCases, by: guards.Caller) -> int:
+def count(call: guards.Call) -> int:
     """Return how many hosts the caller has at most, with every token of its name.
 
     Hosts of pools and clusters that it created, until these are gone; those by which it raised other pools; and hosts
     reserved by it, and of its investigations, also those that these have not reserved yet.
     """
-    created = list_created(by)
+    created, where = list_created(call), call.where
     raised: collections.Counter[str] = collections.Counter()
-    for _, change in by.rows.list_changes(by, RAISED):
+    for _, change in call.rows.list_changes(call.by, RAISED):
         # What it lowered does not make room elsewhere.
         raised[change.target_id] = max(0, raised[change.target_id] + change.hosts)
     pools = [each.pool for each in where.pools.list(archived=True)]  # clusters are pools, too
@@ -42,14 +42,14 @@ def count(where: guards.UseCases, by: guards.Caller) -> int:
     ) + sum(max(planned.get(name, 0), reserved[name]) for name in created)
 
 
-def list_created(by: guards.Caller) -> frozenset[str]:
+def list_created(call: guards.Call) -> frozenset[str]:
     """Return the ids of pools, clusters, reservations and investigations that the caller created."""
-    return list_own(by, *CREATED)
+    return list_own(call, *CREATED)
 
 
-def list_own(by: guards.Caller, *actions: str) -> frozenset[str]:
+def list_own(call: guards.Call, *actions: str) -> frozenset[str]:
     """Return the ids of what the caller did this to: of claims, and batches of claims, for `pool.acquire`."""
-    return frozenset(change.target_id for _, change in by.rows.list_changes(by, actions))
+    return frozenset(change.target_id for _, change in call.rows.list_changes(call.by, actions))
 
 
 def find_change(
@@ -93,8 +93,7 @@ def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, in
         outlook = where.pools.outlook(pool.id, change)
         least = outlook.policy.min_size or 0
         return pool.max_size, max(least, outlook.decision.size)
-    most = pool.max_size if change.max_size is None else change.max_size
-    least = pool.min_size if change.min_size is None else change.min_size
-    size = pool.target_size if change.target_size is None else change.target_size
-    status = pool.status if change.status is None else change.status
-    return most, 0 if status in WINDS_DOWN else min(max(size, least), most)
+    after = vars(pool) | {name: to for name, to in vars(change).items() if to is not None}
+    most = after["max_size"]
+    size = min(max(after["target_size"], after["min_size"]), most)
+    return most, 0 if after["status"] in WINDS_DOWN else size

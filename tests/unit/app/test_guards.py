@@ -100,8 +100,8 @@ def admit(
 ) -> tuple[Effect | None, dict[str, Any]]:
     [operation] = [each for each in operations.OPERATIONS if each.action == action]
     rows = Rows(*changes)
-    done = guards.admit(Where(), rows, operation, given, by)  # type: ignore[arg-type]
-    return rows.asked, done
+    done = guards.admit(guards.Call(Where(), rows, given, by), operation)  # type: ignore[arg-type]
+    return rows.asked, dict(done)
 
 
 @pytest.mark.parametrize(
