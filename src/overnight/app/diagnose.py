@@ -109,20 +109,18 @@ def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosi
     from overnight.app import investigation_reports
 
     known = knowledge.read_knowledge(request.knowledge)
-    request = investigation_reports.diagnose_like_report(request)
-    with _evidence(request) as (home, event_id, until_us):
-        if request.reported is None:
-            event = choose_event(home, event_id, request.host)
+    with _evidence(investigation_reports.diagnose_like_report(request)) as given:
+        if given.reported is None:
+            event = choose_event(given.home, given.event_id, given.host)
         else:
-            event = make_reported(home, request.host, request.reported)
-        verdict = diagnose_event(
-            home, event, known=known, ask_fleet=request.ask_fleet, within=request.within,
+            event = make_reported(given.home, given.host, given.reported)
+        verdict, case = diagnose_event(
+            given.home, event, known=known, ask_fleet=given.ask_fleet, within=given.within,
             on_answer=on_answer,
         )  # fmt: skip
-        if event is not None and until_us and (note := _describe_rest(event, until_us)):
-            found = dataclasses.replace(verdict[0], notes=(note, *verdict[0].notes))
-            verdict = (found, verdict[1])
-        return add_material(*verdict, known)
+        if event is not None and given.until_us and (note := _describe_rest(event, given.until_us)):
+            verdict = dataclasses.replace(verdict, notes=(note, *verdict.notes))
+        return add_material(verdict, case, known)
 
 
 def _describe_rest(event: Event, until_us: int) -> str:
@@ -139,15 +137,16 @@ def _describe_rest(event: Event, until_us: int) -> str:
 
 
 @contextlib.contextmanager
-def _evidence(request: Request) -> Iterator[tuple[pathlib.Path, str, int]]:
-    """Yield the data home to read, the event to diagnose, and the end of its window, if it is one."""
+def _evidence(request: Request) -> Iterator[Request]:
+    """Yield the request; that for a bundle with its data home, its event and the end of its window."""
     if request.bundle is None:
-        yield request.home, request.event_id, request.until_us
+        yield request
         return
     with bundles.open_temporarily(request.bundle) as opened:
         assert opened.home is not None
-        of_bundle = request.event_id == LAST and opened.header.event
-        yield opened.home, of_bundle or request.event_id, opened.header.end_us
+        event_id = (request.event_id == LAST and opened.header.event) or request.event_id
+        until_us = opened.header.end_us
+        yield dataclasses.replace(request, home=opened.home, event_id=event_id, until_us=until_us)
 
 
 def choose_event(home: pathlib.Path, event_id: str = LAST, host: str = "") -> Event | None:
@@ -214,9 +213,8 @@ def diagnose_event(
 
     def decide(around: cases.Case) -> Verdict:
         recorded = _add_pending(recording.read_recording(around), around)
-        if (
-            own.kernel_log is False
-        ):  # a log that ended after the incident shows nothing of the outcome
+        # A log that ended after the incident shows nothing of the outcome.
+        if own.kernel_log is False:
             recorded = dataclasses.replace(recorded, kernel_log=False)
         findings = [finding for answer in answers for finding in answer.findings]
         checked = suspects.check_suspects(around, findings)

@@ -73,39 +73,37 @@ def write(
 
     `home` is the data home of this investigation, `fleet` its hosts with their events.
     """
-    write_to = functools.partial(_write, run, fleet, home, reservations, notes, diagnose)
+    diagnose = diagnose or functools.partial(diagnose_here, run, home)
+
+    def write_to(page: pathlib.Path, *problems: str) -> Paths:
+        files.make_folder(page.parent)
+        report = gather(run, fleet, home, diagnose=diagnose, page=page)
+        return _write(
+            dataclasses.replace(
+                report,
+                problems=(*problems, *report.problems),
+                reservations=tuple(reservations),
+                notes=tuple(notes),
+                folder=str(page.parent),
+            ),
+            home,
+            page,
+        )
+
     # The plan of a client must not choose where a server writes.
     own = pathlib.Path(run.plan.report if run.plan.is_local else "")
     if not own.name:
-        return write_to(home / "report.html", ())
+        return write_to(home / "report.html")
     if not (why := report_files.find_obstacle(own)):
         try:
-            return write_to(own, ())
+            return write_to(own)
         except OSError as error:  # the night must not be lost
             why = errors.reason(error)
-    return write_to(home / "report.html", (f"the report is not in {own}: {why}",))
+    return write_to(home / "report.html", f"the report is not in {own}: {why}")
 
 
-def _write(
-    run: Investigation,
-    fleet: Fleet,
-    home: pathlib.Path,
-    reservations: Sequence[Reservation],
-    notes: Sequence[Note],
-    diagnose: Diagnose | None,
-    page: pathlib.Path,
-    problems: tuple[str, ...],
-) -> Paths:
-    files.make_folder(page.parent)
-    report = gather(run, fleet, home, diagnose=diagnose or functools.partial(diagnose_here, run, home), page=page)  # fmt: skip
-    report = dataclasses.replace(
-        report,
-        problems=(*problems, *report.problems),
-        reservations=tuple(reservations),
-        notes=tuple(notes),
-        folder=str(page.parent),
-    )
-    following = None
+def _write(report: reports.Report, home: pathlib.Path, page: pathlib.Path) -> Paths:
+    following, run = None, report.investigation
     if missed := report.not_reproduced:
         following = report_files.next_plan(page)
         plan = plan_file.dump(missed.next_plan, "\n".join(map(printable, missed.changes)))
