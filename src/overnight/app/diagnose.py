@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import importlib
 import pathlib
-import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -125,7 +124,7 @@ def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosi
 
 def _describe_rest(event: Event, until_us: int) -> str:
     """Return what a first window lacks and when it comes; '' for a whole one, and if the rest never came."""
-    whole_us, now_us = uploads.find_whole_end(event.time_us, event.until_us), time.time_ns() // 1000
+    whole_us, now_us = uploads.find_whole_end(event.time_us, event.until_us), times.now_us()
     if until_us >= whole_us or now_us > whole_us + REST_US:
         return ""
     after = times.format_duration(max(0, until_us - event.time_us) / SECOND_US)
@@ -263,7 +262,7 @@ def _advise_while_recording(
     verdict: Verdict, home: pathlib.Path, case: cases.Case | None = None
 ) -> Verdict:
     """Advise to wait for stacks that are being written; a recording that runs needs no command to start it."""
-    ring, now_us = rings.Reader(home), time.time_ns() // 1000
+    ring, now_us = rings.Reader(home), times.now_us()
     extents = filter(None, map(ring.extent, ring.hosts()))
     if all(last_us < now_us - RUNNING_US for _, last_us in extents):
         return verdict

@@ -12,7 +12,6 @@ import functools
 import io
 import json as jsons
 import pathlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +20,7 @@ from overnight.app import diagnose as diagnoses
 from overnight.app import fleet_questions, report_files, windows
 from overnight.detectors.fleet import arms as arm_detector
 from overnight.investigations import plan_file
-from overnight.model import decoding, files
+from overnight.model import decoding, files, times
 from overnight.model.event import Event
 from overnight.model.investigation import ArmRun, Investigation, Occurrence, Outcome
 from overnight.model.plan import ArmPlan
@@ -152,7 +151,7 @@ def gather(
         differences=tuple(_compare_profiles(run, home, problems)),
         not_reproduced=missed,
         problems=tuple(dict.fromkeys(problems)),
-        written_us=time.time_ns() // 1000,
+        written_us=times.now_us(),
     )
 
 
@@ -174,7 +173,7 @@ def list_arms(run: Investigation) -> Iterator[tuple[str, ArmRun]]:
 
 def window_of(arm: ArmRun) -> Window:
     """Return the time of an arm, until now where it still runs."""
-    end = arm.ended_us or time.time_ns() // 1000
+    end = arm.ended_us or times.now_us()
     return Window(arm.began_us, max(end, arm.began_us + 1))
 
 

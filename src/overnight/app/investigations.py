@@ -346,7 +346,7 @@ class Investigations:
 
 
 def _make_example(plan: Plan) -> Investigation:
-    return Investigation(id="i-" + "0" * 12, plan=plan, made_us=time.time_ns() // 1000)
+    return Investigation(id="i-" + "0" * 12, plan=plan, made_us=times.now_us())
 
 
 def _describe_group(group: HostGroup) -> str:

@@ -212,7 +212,7 @@ class _Run:
 
     def _baseline(self) -> None:
         for attempt in range(1, rehearsal_host.BASELINE_TRIES + 1):
-            self._ready_us = time.time_ns() // 1000
+            self._ready_us = times.now_us()
             crowd = rehearsal_host.Crowd(self._journal.run)
             resets = self._victim.status().resets
             late = [status.late_p50_ms for status in self._poll("baseline", self._plan.baseline)]
@@ -237,7 +237,7 @@ class _Run:
     def _strike(self, number: int) -> None:
         of = f" {number} of {self._plan.strikes}" if self._plan.strikes > 1 else ""
         self.stage.stop.clear()
-        began_us = time.time_ns() // 1000
+        began_us = times.now_us()
         crowd = rehearsal_host.Crowd(self._journal.run)
         self._on_progress(Progress(f"strike{of}", note="the fault starts"))
         self._rehearsal.strike(self.stage)

@@ -221,13 +221,16 @@ def _find_stretches(
         for column in np.flatnonzero(full.any(axis=0) & (len(series.cores) > 1)):
             others_kernel[:, column] = np.median(np.delete(kernel, column, axis=1), axis=1)
         saturated = full & ((others < room) | (kernel >= _kernel_limit(others_kernel)))
-    every = (series.busy, series.kernel, series.softirq, others, others_kernel)
     stretches = [
         Stretch(
             series.cores[column],
             window,
-            *(float(np.nanmean(percents[rows, column])) for percents in every),
-            float(np.nanmean(series.busy[rows])),
+            _mean(series.busy[rows, column]),
+            _mean(series.kernel[rows, column]),
+            _mean(series.softirq[rows, column]),
+            _mean(others[rows, column]),
+            _mean(others_kernel[rows, column]),
+            _mean(series.busy[rows]),
         )
         for column in np.flatnonzero(saturated.any(axis=0)).tolist()
         for rows, window in split_runs(series, saturated[:, column], SECONDS)
@@ -235,6 +238,10 @@ def _find_stretches(
     return sorted(
         stretches, key=lambda stretch: (-stretch.seconds, stretch.window.begin_us, stretch.core)
     )
+
+
+def _mean(percents: Floats) -> float:
+    return float(np.nanmean(percents))
 
 
 def _kernel_limit(others_kernel: Floats | float) -> Floats:

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 
+from overnight.model import times
+
 POLL_SECONDS = 0.5
 GRACE_US = (
     120_000_000  # as the janitor has it: a driver gives the host back, and the rest is stored
@@ -22,7 +24,7 @@ GRACE_US = (
 
 def goes_on(file: pathlib.Path, text: str, until_us: int) -> bool:
     """Whether the lease of this id, or the process with this start time, lasts."""
-    now_us = time.time_ns() // 1000
+    now_us = times.now_us()
     try:
         content = file.read_text(errors="replace")
         if file.name == "stat":  # as model.process_identity reads it

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import local_time, session, terminal
@@ -32,7 +31,7 @@ def hosts(
     result = listed.having(wanted)
     if current.printed_json(result):
         return
-    console, now = current.console(), time.time_ns() // 1000
+    console, now = current.console(), times.now_us()
     rows = [_cells(host, now, is_live=current.server is not None) for host in result.hosts]
     headings = ("host", "state", "last seen", "up", "snapshot", "labels")
     none = (
