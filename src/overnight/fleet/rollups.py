@@ -56,9 +56,8 @@ class Rollups:
         from overnight.fleet import levels
 
         begin, end = window.begin_us // DAY_US, -(-window.end_us // DAY_US)
-        slot_us = (
-            levels.SLOTS[level] * SECOND_US or 1
-        )  # what is not in a file yet is added to whole slots
+        # What is not in a file yet is added to whole slots.
+        slot_us = levels.SLOTS[level] * SECOND_US or 1
         since, until = window.begin_us // slot_us * slot_us, -(-window.end_us // slot_us) * slot_us
         with self._database.read() as connection:
             host_id = context.find_host(connection, host)

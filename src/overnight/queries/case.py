@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Facts = Mapping[str, Mapping[str, object]]
-PROBLEMS = (
-    "agent-problems"  # what the flight recorder reports of itself; see agent/recorder_loop.py
-)
+# What the flight recorder reports of itself; see agent/recorder_loop.py.
+PROBLEMS = "agent-problems"
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US

@@ -17,9 +17,8 @@ import time
 from overnight.model import times
 
 POLL_SECONDS = 0.5
-GRACE_US = (
-    120_000_000  # as the janitor has it: a driver gives the host back, and the rest is stored
-)
+# As the janitor has it: a driver gives the host back, and the rest is stored.
+GRACE_US = 120_000_000
 
 
 def goes_on(file: pathlib.Path, text: str, until_us: int) -> bool:
