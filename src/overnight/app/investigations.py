@@ -227,7 +227,7 @@ class Investigations:
         left_out: dict[str, str] = {}
         for order in orders:
             more = dataclasses.replace(order, count=order.count + len(chosen))
-            found = self.reservations.preflight(more if chosen else order)
+            found = self.reservations.preflight(more)
             free = [each for each in found.hosts if each.host.name not in chosen]
             chosen |= {each.host.name: each for each in free[: order.wanted]}
             left_out |= found.left_out

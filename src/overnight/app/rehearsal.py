@@ -193,8 +193,7 @@ class _Run:
         self._recording.wait()
         self._on_progress(Progress("calibrate the victim"))
         self._victim.start()
-        noted = loads.note_victim(self.home, self._plan.core, self._victim.pids)
-        with noted:
+        with loads.note_victim(self.home, self._plan.core, self._victim.pids):
             self._play_strikes()
         self._last = self._victim.status()
         self._victim.stop()
