@@ -51,18 +51,17 @@ def gauges(
     signal: str,
     window: Window,
     columns: Collection[str],
-    key: str = "",
 ) -> Gauges:
-    """Return all readings of one key; for signals recorded every ten seconds or less often."""
+    """Return all readings of a signal without keys, recorded every ten seconds or less often."""
     times: list[int] = []
     boots: list[int] = []
     values: dict[str, list[int]] = {name: [] for name in columns}
     known: dict[str, int] = {}
-    for frame in source.numbers(host, signal, window.begin_us, window.end_us, (key,), columns):
-        if key not in frame.keys or not set(columns) <= set(frame.columns):
+    for frame in source.numbers(host, signal, window.begin_us, window.end_us, ("",), columns):
+        if "" not in frame.keys or not set(columns) <= set(frame.columns):
             continue
         for name in columns:
-            series_us, numbers = frame.series(key, name)
+            series_us, numbers = frame.series("", name)
             values[name].extend(numbers)
         times.extend(series_us)
         boots.extend([known.setdefault(frame.boot, len(known))] * len(series_us))
