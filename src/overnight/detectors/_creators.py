@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from overnight.model.event import Value
     from overnight.queries import case as cases
 
+SIGNAL = "cgroup-supervisors"
 # A unit is the supervisor if it acted at most births, and chance would let it do so once in 100,000 loops.
 COINCIDENT_SHARE = 0.7
 MIN_BIRTHS = 6
@@ -35,9 +36,14 @@ class Supervisor:
     acted: int
 
     @property
+    def usual(self) -> float:
+        """The share of all looks in which it acted."""
+        return self.acted / max(1, self.looks)
+
+    @property
     def chance(self) -> float:
         """A bound on the probability that a unit which acts at random does so at as many births (Chernoff)."""
-        share, usual = self.coincided / self.births, min(1.0, self.acted / max(1, self.looks))
+        share, usual = self.coincided / self.births, min(1.0, self.usual)
         if share <= usual:
             return 1.0
         apart = share * math.log(share / usual)
@@ -51,16 +57,16 @@ class Supervisor:
         return enough and self.chance <= CHANCE
 
     def evidence(self) -> Evidence:
-        usual = self.births * self.acted / max(1, self.looks)
+        by_chance = self.births * self.usual
         return Evidence(
             f"{self.coincided} of {self.births} births fell within 2 s after {self.unit} started a process or"
-            f" connected to the runtime; by chance it would be {usual:.1f}",
-            "cgroup-supervisors",
+            f" connected to the runtime; by chance it would be {by_chance:.1f}",
+            SIGNAL,
             {
                 "unit": self.unit,
                 "births": self.births,
                 "coincided": self.coincided,
-                "by_chance": round(usual, 2),
+                "by_chance": round(by_chance, 2),
                 "chance": self.chance,
             },
         )
@@ -104,9 +110,9 @@ def read(case: cases.Case) -> Mapping[str, Creator]:
     Who they are does not change like a level: it also counts where the recorder was starved before the event.
     """
     facts = case.ring.facts(case.host, "cgroup-creators", case.event.time_us).state or {}
-    signal, window = "cgroup-supervisors", Window(case.event.time_us - HOUR_US, case.window.end_us)
-    rows = trends.table(case.ring, case.host, signal, window, "births")
-    watched = signal in case.ring.signals(case.host, window.begin_us, window.end_us)
+    window = Window(case.event.time_us - HOUR_US, case.window.end_us)
+    rows = trends.table(case.ring, case.host, SIGNAL, window, "births")
+    watched = SIGNAL in case.recorded(window)
     creators = {}
     for key, fact in facts.items():
         possible = [
@@ -121,12 +127,13 @@ def read(case: cases.Case) -> Mapping[str, Creator]:
         restarted = fact.get("restarted", 0)
         # Where kubelet or the runtime itself starts it again, who else acts then does not matter.
         sure = [each for each in possible if each.is_sure and not (pod or restarted)]
+        cgroup, image, programs = (str(fact.get(n, "")) for n in ("cgroup", "image", "programs"))
         creators[key] = Creator(
-            str(fact.get("cgroup", "")),
+            cgroup,
             pod or (sure[0].unit if len(sure) == 1 else ""),
             key,
-            str(fact.get("image", "")),
-            str(fact.get("programs", "")),
+            image,
+            programs,
             restarted if isinstance(restarted, int) else 0,
             tuple(sorted(sure, key=lambda each: each.chance)),
             watched,
@@ -136,7 +143,6 @@ def read(case: cases.Case) -> Mapping[str, Creator]:
 
 def find(creators: Mapping[str, Creator], key: str) -> Creator:
     """Return the creator of a row; that of a cgroup is its own unit, where the path names one."""
-    known = creators.get(key)
-    if known is None and cgroups.names_of(key):
-        return Creator("", container=key)
-    return known or Creator(key, processes.unit_of(key))
+    is_container = bool(cgroups.names_of(key))
+    unknown = Creator("", container=key) if is_container else Creator(key, processes.unit_of(key))
+    return creators.get(key, unknown)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import fnmatch
 import os
 import pathlib
@@ -43,11 +44,9 @@ DIAG_BY_FAMILY, DUMP, DONE, ERROR = 20, 0x301, 3, 2
 ESTABLISHED, SHOW_NAME, SHOW_PEER = 1 << 1, 1, 4
 ATTRIBUTE_NAME, ATTRIBUTE_PEER = 0, 2
 REQUEST = struct.Struct("=IHHII BBHIIIII")
-HEADER, DIAGNOSIS, ATTRIBUTE = (
-    struct.Struct("=IHHII"),
-    struct.Struct("=BBBBIII"),
-    struct.Struct("=HH"),
-)
+HEADER = struct.Struct("=IHHII")
+DIAGNOSIS = struct.Struct("=BBBBIII")
+ATTRIBUTE = struct.Struct("=HH")
 DIAG_TIMEOUT_S = 0.2
 
 
@@ -162,17 +161,23 @@ class Actions:
         return "" if any(fnmatch.fnmatchcase(unit, each) for each in BYSTANDERS) else unit
 
 
+@dataclasses.dataclass
+class _Tally:
+    """Looks since a creator was known: all, those with a birth, and by unit those with a birth and all."""
+
+    looks: int = 0
+    births: int = 0
+    both: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    acted: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+
 class Coincidences:
     """How often each unit acted when the containers of a creator were born, and how often at all."""
 
     def __init__(self, look: Callable[[], frozenset[str]]) -> None:
         self._look = look
         self._before: frozenset[str] = frozenset()
-        self._births: collections.Counter[str] = collections.Counter()
-        self._looks: collections.Counter[str] = collections.Counter()
-        # by creator and unit: looks in which both were seen, and looks in which the unit acted
-        self._both: dict[str, collections.Counter[str]] = {}
-        self._acted: dict[str, collections.Counter[str]] = {}
+        self._tallies: dict[str, _Tally] = {}  # by creator
 
     def add(self, born: set[str], creators: Iterable[str]) -> None:
         """Look once: `born` are the creators with a birth since the last look.
@@ -181,24 +186,19 @@ class Coincidences:
         """
         now = self._look()
         acted, self._before = now | self._before, now
-        known = set(creators)
-        for gone in self._both.keys() - known:
-            for table in (self._births, self._looks, self._both, self._acted):
-                table.pop(gone, None)
-        for creator in known:
-            both = self._both.setdefault(creator, collections.Counter())
-            total = self._acted.setdefault(creator, collections.Counter())
-            self._looks[creator] += 1
-            self._births[creator] += creator in born
+        self._tallies = {name: self._tallies.get(name) or _Tally() for name in creators}
+        for creator, tally in self._tallies.items():
+            tally.looks += 1
+            tally.births += creator in born
             for unit in acted:
-                if unit in total or len(total) < MAX_UNITS:
-                    total[unit] += 1
-                    both[unit] += creator in born
+                if unit in tally.acted or len(tally.acted) < MAX_UNITS:
+                    tally.acted[unit] += 1
+                    tally.both[unit] += creator in born
 
     def rows(self) -> sources.Rows:
         """Return the units that coincide most often: births, coincided, looks, acted."""
         return {
-            f"{creator} {unit}": (self._births[creator], count, self._looks[creator], self._acted[creator][unit])
-            for creator, both in self._both.items()
-            for unit, count in both.most_common(SHOWN)
-        }  # fmt: skip
+            f"{creator} {unit}": (tally.births, count, tally.looks, tally.acted[unit])
+            for creator, tally in self._tallies.items()
+            for unit, count in tally.both.most_common(SHOWN)
+        }
