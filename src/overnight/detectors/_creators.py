@@ -34,6 +34,8 @@ class Supervisor:
     coincided: int
     looks: int
     acted: int
+    led: int  # births with an action in the second before
+    followed: int  # births with one in the second after
 
     @property
     def usual(self) -> float:
@@ -52,15 +54,21 @@ class Supervisor:
         return math.exp(-self.births * apart)
 
     @property
-    def is_sure(self) -> bool:
+    def coincides(self) -> bool:
         enough = self.births >= MIN_BIRTHS and self.coincided >= COINCIDENT_SHARE * self.births
         return enough and self.chance <= CHANCE
+
+    @property
+    def leads(self) -> bool:
+        """Whether it acts before the births. What reacts to a container coincides, too, but acts after them."""
+        return self.led > self.followed
 
     def evidence(self) -> Evidence:
         by_chance = self.births * self.usual
         return Evidence(
             f"{self.coincided} of {self.births} births fell within 2 s after {self.unit} started a process or"
-            f" connected to the runtime; by chance it would be {by_chance:.1f}",
+            f" connected to the runtime; by chance it would be {by_chance:.1f}. It did so in the second before"
+            f" {self.led} of them, and in the second after {self.followed}",
             SIGNAL,
             {
                 "unit": self.unit,
@@ -68,6 +76,8 @@ class Supervisor:
                 "coincided": self.coincided,
                 "by_chance": round(by_chance, 2),
                 "chance": self.chance,
+                "led": self.led,
+                "followed": self.followed,
             },
         )
 
@@ -82,7 +92,7 @@ class Creator:
     image: str = ""
     programs: str = ""
     restarted: int = 0  # by the runtime itself
-    supervisors: tuple[Supervisor, ...] = ()
+    supervisors: tuple[Supervisor, ...] = ()  # that coincide; `unit` is the only one that leads
     watched: bool = False  # it is known which units acted
 
     @property
@@ -116,17 +126,15 @@ def read(case: cases.Case) -> Mapping[str, Creator]:
     creators = {}
     for key, fact in facts.items():
         possible = [
-            Supervisor(
-                row_key.removeprefix(f"{key} "),
-                row["births"], row["coincided"], row["looks"], row["acted"],
-            )
+            Supervisor(row_key.removeprefix(f"{key} "), **row)
             for row_key, row in rows.items()
             if row_key.startswith(f"{key} ") and row["births"] > 0
-        ]  # fmt: skip
+        ]
         pod = str(fact.get("group", "")) if fact.get("runtime") == "kubernetes" else ""
         restarted = fact.get("restarted", 0)
         # Where kubelet or the runtime itself starts it again, who else acts then does not matter.
-        sure = [each for each in possible if each.is_sure and not (pod or restarted)]
+        likely = [each for each in possible if each.coincides and not (pod or restarted)]
+        sure = [each for each in likely if each.leads]
         cgroup, image, programs = (str(fact.get(n, "")) for n in ("cgroup", "image", "programs"))
         creators[key] = Creator(
             cgroup,
@@ -135,7 +143,7 @@ def read(case: cases.Case) -> Mapping[str, Creator]:
             image,
             programs,
             restarted if isinstance(restarted, int) else 0,
-            tuple(sorted(sure, key=lambda each: each.chance)),
+            tuple(sorted(likely, key=lambda each: each.chance)),
             watched,
         )
     return creators

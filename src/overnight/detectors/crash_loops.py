@@ -353,8 +353,15 @@ def _doubt(draft: _base.Draft, creator: _creators.Creator) -> None:
     """Lower the confidence where it is not known which unit has the containers started."""
     if not creator.container or creator.unit or creator.container.startswith("kubernetes:"):
         return
-    acted = f"{len(creator.supervisors) or 'no'} {'units' if creator.supervisors else 'unit'} acted at the births"
-    if not creator.watched:
+    acted = "no unit acted at the births"
+    if creator.supervisors:
+        leading = [each.unit for each in creator.supervisors if each.leads]
+        acted = (
+            f"{' and '.join(leading)} acted before the births"
+            if leading
+            else "units acted at the births, but not before them"
+        )
+    elif not creator.watched:
         acted = "the units that act at the births were not recorded"
     text = f"{acted}: what starts the containers is not known"
     if creator.restarted:

@@ -360,6 +360,6 @@ SIGNALS = (
     sources.FactSignal("cgroup-creators", 10.0, "creator", open_creators),
     sources.Signal(
         "cgroup-supervisors", 10.0, "creator and unit",
-        ("births", "coincided", "looks", "acted"), open_supervisors,
+        ("births", "coincided", "looks", "acted", "led", "followed"), open_supervisors,
     ),
 )  # fmt: skip
