@@ -95,14 +95,16 @@ def find_tests(entry: dict[str, str | int], coverage_file: str) -> list[tuple[st
         return [(each,) for each in tests]
     measured = coverage.CoverageData(coverage_file)
     measured.read()
-    contexts = measured.contexts_by_lineno(str(pathlib.Path(entry["path"]).resolve()))
+    contexts = measured.contexts_by_lineno(str(pathlib.Path(str(entry["path"])).resolve()))
     names = {
         context.rpartition("|")[0]
         for line in _statement(str(entry["path"]), int(entry["line"]))
         for context in contexts.get(line, ())
         if "|" in context
     }
-    processes = [(each,) for each in tests if each.startswith("tests/integration")]
+    processes: list[tuple[str, ...]] = [
+        (each,) for each in tests if each.startswith("tests/integration")
+    ]
     return [tuple(sorted(names)), *processes] if names else processes
 
 

@@ -13,7 +13,8 @@ import pytest
 from poolworld import State, World
 
 from overnight.database import database_errors
-from overnight.pools import context, pool_errors, reaper
+from overnight.model import times
+from overnight.pools import pool_errors, reaper
 
 
 class Workers:
@@ -109,7 +110,7 @@ def agents(world: World, *, forgiving: bool = False) -> Callable[[], None]:
 
 def real_time(world: World) -> None:
     """Use the real clock, as reapers and waiters do here."""
-    world.clock = context.now_us  # type: ignore[assignment]
+    world.clock = times.now_us  # type: ignore[assignment]
     world.plane = world.another()
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import pathlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from poolworld import State, World
 from overnight import pools
 from overnight.app import pool_serving
 from overnight.app import pools as use_cases
+from overnight.model import times
 from overnight.model.pool import Reason
 from overnight.model.pool_explanation import Cause, Explanation, Source, Subject
 from overnight.pools import pool_errors, reaper
@@ -388,7 +390,7 @@ def test_following_yields_each_event_once_also_a_late_one(
     world.fill()
     committed = list(where.events(recent=1000))
     late = committed[-2]
-    world.clock.now_us = use_cases.time.time_ns() // 1000
+    world.clock.now_us = times.now_us()
     visible = [event for event in committed if event is not late]
 
     def events(name: str = "", *, after: int = 0, recent: int = 100) -> Any:
@@ -419,10 +421,10 @@ def test_the_log_of_serve_has_the_decisions(world: World, where: use_cases.Pools
     logging.start()
     try:
         world.pool(target=1)
-        deadline = use_cases.time.monotonic() + 20
+        deadline = time.monotonic() + 20
         while not any("event=member_launched" in line for line in lines):
-            assert use_cases.time.monotonic() < deadline, lines
-            use_cases.time.sleep(0.02)
+            assert time.monotonic() < deadline, lines
+            time.sleep(0.02)
     finally:
         stop.set()
         logging.join()

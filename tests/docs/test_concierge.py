@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from overnight.app import guards, operations
+from overnight.app import operations, pool_guards
 from overnight.interfaces.mcp import catalogue, prompts, resources, tools, vocabulary
 from overnight.interfaces.mcp.values import MAX_TEXT, MOST_ROWS, ROWS
 
@@ -59,7 +59,7 @@ def test_limits_are_documented() -> None:
     assert f"at most {ROWS} rows\n(`limit`, up to {MOST_ROWS})" in TEXT
     assert f"cut after {MAX_TEXT} characters" in TEXT
     for text in (TEXT, (DOCS / "security.md").read_text()):
-        assert f"more than {guards.MANY_HOSTS}" in text
+        assert f"more than {pool_guards.MANY_HOSTS}" in text
 
 
 def test_the_skill_names_tools_that_exist() -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from overnight import reservations
+from overnight.model import times
 from overnight.model.reservation import Lease, Order, ReservationState
-from overnight.reservations import context, decisions, janitor
+from overnight.reservations import decisions, janitor
 from overnight.reservations.providers import local
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def test_a_killed_reserver_gives_this_machine_back(
     assert made.state is ReservationState.PREPARING
     [held] = here.list_held(order)
     assert isinstance(held.lease, Lease)
-    assert janitor.clean(here, order, clock=context.now_us)[0].why == ""
+    assert janitor.clean(here, order, clock=times.now_us)[0].why == ""
     later = held.lease.until_us + (decisions.GRACE_SECONDS + 1) * 1_000_000
     assert later < made.made_us + 20 * 60 * 1_000_000  # not twelve hours
     assert janitor.clean(here, order, clock=lambda: later)[0].released

@@ -10,8 +10,9 @@ import motoserver
 from realmachines import until
 
 from overnight.database import engine
+from overnight.model import times
 from overnight.model.pool import Member, MemberState, Pool
-from overnight.pools import context, control, member_api
+from overnight.pools import control, member_api
 
 if TYPE_CHECKING:
     import pathlib
@@ -29,7 +30,7 @@ class Clock:
     ahead_us = 0
 
     def __call__(self) -> int:
-        return context.now_us() + self.ahead_us
+        return times.now_us() + self.ahead_us
 
     def forward(self, seconds: float) -> None:
         self.ahead_us += int(seconds * S)

@@ -21,7 +21,7 @@ COLUMNS = {
     "memory-cgroups": ("tracked", "in_use", "dying", "stat_read", "stat_reads"),
     "memory-cgroup-parents": ("dying", "at_least", "at_most", "in_use"),
     "cgroup-births": ("born", "died", "short_lived", "lived"),
-    "cgroup-supervisors": ("births", "coincided", "looks", "acted"),
+    "cgroup-supervisors": ("births", "coincided", "looks", "acted", "led", "followed"),
     "unit-restarts": ("restarts", "since"),
     "vmstat": ("pgscan_direct", "pgscan_kswapd", "allocstall", "oom_kill"),
     "pressure": ("some", "full"),

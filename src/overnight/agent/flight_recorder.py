@@ -23,7 +23,7 @@ from overnight.agent import (
     signals,
     usage,
 )
-from overnight.model import data_home
+from overnight.model import data_home, times
 from overnight.model.pins import Pins
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
@@ -77,7 +77,7 @@ def run(
         options.home, host, boot, budget_bytes=options.budget_bytes, age_seconds=options.age_seconds
     )
     # The time since the last run is a gap, however that run ended.
-    extent, now = reader.Reader(options.home).extent(host), time.time_ns() // 1000
+    extent, now = reader.Reader(options.home).extent(host), times.now_us()
     if extent is not None and now - extent[1] > ABSENT_US:
         ring.note_gap(extent[1], now, "the flight recorder did not run")
     # The user's rules besides the built-in ones.

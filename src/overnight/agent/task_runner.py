@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from overnight import errors
 from overnight.agent import jobs, task_config, task_results
 from overnight.agent.uplink import tasks, windows
-from overnight.model import checked_json, files, host_changes, process_identity, protocol
+from overnight.model import checked_json, files, host_changes, process_identity, protocol, times
 from overnight.model.protocol import TaskKind
 from overnight.model.text import plural
 
@@ -160,7 +160,7 @@ class TaskRunner:
             raise RefusedError(f"{error.what}: {error.why}; {error.todo}") from error
         if task.get("kind") not in config.allow:
             self._refuse(f"does not allow {task.get('kind')}")
-        if int(task.get("expires_us") or 0) < time.time_ns() // 1000:
+        if int(task.get("expires_us") or 0) < times.now_us():
             raise RefusedError("it expired before the agent began it")
         kind = TaskKind(task["kind"])
         given = checked_json.Object(task.get("arguments") or {}, "arguments")
@@ -272,7 +272,7 @@ class TaskRunner:
         if not isinstance(name, str) or name not in known:
             self._refuse(f"lists no {kind} {name!r}")
         command, target = known[name], given.text("target", host_changes.MAX_TARGET, default="")
-        note: dict[str, Any] = {"task": task, "name": name, "at_us": time.time_ns() // 1000}
+        note: dict[str, Any] = {"task": task, "name": name, "at_us": times.now_us()}
         if isinstance(command, task_config.BuiltinChange):
             try:
                 change = command.check(target)
@@ -317,7 +317,7 @@ class TaskRunner:
     def _begin_window(self, now: float) -> None:
         if any(name.startswith("window ") for name in self._jobs.running):
             return
-        now_us = time.time_ns() // 1000
+        now_us = times.now_us()
         paths = self._windows.glob("*" + windows.REQUEST)
         for path in sorted(paths, key=lambda path: (windows.FIRST not in path.suffixes, path.name)):
             request = tasks.read_json(path) or {}

@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import pathlib
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -142,7 +141,7 @@ def make_event(given: Given) -> Event:
     given = {name: value for name, value in given.items() if value not in ("", None)}
     for problem in _find_problems(given):
         raise _invalid(problem)
-    now = time.time_ns() // 1000
+    now = times.now_us()
     at_us = times.parse_instant(str(given["at"]), now_us=now, origin_us=0)
     if not EARLIEST_US <= at_us <= now + times.DAY_US:
         raise _invalid(f"at is {times.format_instant(at_us)}, before 2000 or in the future")

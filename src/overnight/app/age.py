@@ -299,7 +299,7 @@ def _note(home: pathlib.Path, report: Report, text: str) -> None:
     arms.append(
         home,
         arms.Arm(
-            time.time_ns() // 1000, identity.host, identity.boot, platform.release(), kernel.read_uptime(),
+            times.now_us(), identity.host, identity.boot, platform.release(), kernel.read_uptime(),
             report.arm, report.did, report.run, text, report.after,
         ),
     )  # fmt: skip

@@ -25,7 +25,7 @@ from overnight.agent import task_config, task_runner
 from overnight.agent.uplink import loop, tasks
 from overnight.app import home as homes
 from overnight.app import record
-from overnight.model import addresses, files
+from overnight.model import addresses, files, times
 from overnight.model.event import PARTIAL, Event
 from overnight.model.severity import Severity
 from overnight.sources import perf
@@ -117,7 +117,7 @@ def run(
 
 def _report_partial(home: pathlib.Path, text: str) -> None:
     """Store what cannot be recorded as an event, which the uplink sends."""
-    at_us, host = time.time_ns() // 1000, platform.node() or "host"
+    at_us, host = times.now_us(), platform.node() or "host"
     event = Event(
         at_us, PARTIAL, text, host, severity=Severity.INFO, id=f"{PARTIAL}-{at_us}", source="agent"
     )

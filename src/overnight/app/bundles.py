@@ -8,7 +8,6 @@ import datetime
 import pathlib
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -122,7 +121,7 @@ def create(
             )
         bundle_header = header.Header(
             overnight=overnight.__version__,
-            created_us=time.time_ns() // 1000 if now_us is None else now_us,
+            created_us=times.now_us() if now_us is None else now_us,
             event=event.id,
             kind=event.kind,
             host=event.host,

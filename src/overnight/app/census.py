@@ -250,7 +250,7 @@ def take(
 
 def read_history(home: pathlib.Path, root: pathlib.Path = sources.ROOT) -> list[Sample]:
     """Return what the flight recorder counted on this host since boot, of the last day."""
-    now, boot = time.time_ns() // 1000, perf.read_identity(root).boot[:8]
+    now, boot = times.now_us(), perf.read_identity(root).boot[:8]
     counted = _read_samples(home, platform.node() or "host", now)
     return sorted(sample for of_boot, sample in counted if of_boot == boot)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +145,7 @@ def compare(fleet: Fleet, request: Request) -> Result:
     """Compare the rates of events; raise CannotError where a side has no exposure."""
     hosts = questions.choose_hosts(fleet, request.hosts)
     accepted = dict(map(added_events.parse_label, request.labels))
-    now = time.time_ns() // 1000
+    now = times.now_us()
     sides = _parse_sides(request, questions.extent(hosts) or Window(now, now + 1))
     before, after = (side.count(hosts, accepted, request.per) for side in sides)
     for side in (after, before):

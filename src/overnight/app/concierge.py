@@ -128,9 +128,8 @@ class LocalBackend(Backend):
                 why="it runs for hours in the terminal that starts it",
                 todo="`overnight run PLAN`, or start it on a server: `overnight mcp --server URL`",
             )
-        return guards.carry_out(
-            self._use, self._person.rows, operation, given, self._by, only_ask=only_ask
-        )
+        call = guards.Call(self._use, self._person.rows, given, self._by)
+        return guards.carry_out(call, operation, only_ask=only_ask)
 
     def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         question = fleet_questions.find_question(name)

@@ -36,9 +36,8 @@ class Request:
     core: str = ""
     every_us: int | None = None  # length of an interval; None: each reading
     worst: bool = False  # one core per interval
-    sort: str | None = (
-        None  # column of cpu.MPSTAT that ranks the cores; None: neither idle nor iowait
-    )
+    # Column of cpu.MPSTAT that ranks the cores; None: neither idle nor iowait.
+    sort: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

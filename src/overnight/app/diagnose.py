@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import importlib
 import pathlib
-import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -109,17 +108,16 @@ def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosi
     from overnight.app import investigation_reports
 
     known = knowledge.read_knowledge(request.knowledge)
-    request = investigation_reports.diagnose_like_report(request)
-    with _evidence(request) as (home, event_id, until_us):
-        if request.reported is None:
-            event = choose_event(home, event_id, request.host)
+    with _evidence(investigation_reports.diagnose_like_report(request)) as given:
+        if given.reported is None:
+            event = choose_event(given.home, given.event_id, given.host)
         else:
-            event = make_reported(home, request.host, request.reported)
+            event = make_reported(given.home, given.host, given.reported)
         verdict, case = diagnose_event(
-            home, event, known=known, ask_fleet=request.ask_fleet, within=request.within,
+            given.home, event, known=known, ask_fleet=given.ask_fleet, within=given.within,
             on_answer=on_answer,
         )  # fmt: skip
-        rest = _describe_rest(event, until_us) if event is not None and until_us else ""
+        rest = _describe_rest(event, given.until_us) if event is not None and given.until_us else ""
         if event is not None and rest:
             note = f"provisional: {event.host} has not uploaded {rest}"
             verdict = dataclasses.replace(verdict, notes=(note, *verdict.notes))
@@ -132,7 +130,7 @@ def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosi
 
 def _describe_rest(event: Event, until_us: int) -> str:
     """Return what a first window lacks and when it comes; '' for a whole one, and if the rest never came."""
-    whole_us, now_us = uploads.find_whole_end(event.time_us, event.until_us), time.time_ns() // 1000
+    whole_us, now_us = uploads.find_whole_end(event.time_us, event.until_us), times.now_us()
     if until_us >= whole_us or now_us > whole_us + REST_US:
         return ""
     end, whole, at = map(times.format_instant, (until_us, whole_us, whole_us + ARRIVAL_US))
@@ -140,15 +138,16 @@ def _describe_rest(event: Event, until_us: int) -> str:
 
 
 @contextlib.contextmanager
-def _evidence(request: Request) -> Iterator[tuple[pathlib.Path, str, int]]:
-    """Yield the data home to read, the event to diagnose, and the end of its window, if it is one."""
+def _evidence(request: Request) -> Iterator[Request]:
+    """Yield the request; that for a bundle with its data home, its event and the end of its window."""
     if request.bundle is None:
-        yield request.home, request.event_id, request.until_us
+        yield request
         return
     with bundles.open_temporarily(request.bundle) as opened:
         assert opened.home is not None
-        of_bundle = request.event_id == LAST and opened.header.event
-        yield opened.home, of_bundle or request.event_id, opened.header.end_us
+        event_id = (request.event_id == LAST and opened.header.event) or request.event_id
+        until_us = opened.header.end_us
+        yield dataclasses.replace(request, home=opened.home, event_id=event_id, until_us=until_us)
 
 
 def choose_event(home: pathlib.Path, event_id: str = LAST, host: str = "") -> Event | None:
@@ -215,9 +214,8 @@ def diagnose_event(
 
     def decide(around: cases.Case) -> Verdict:
         recorded = _add_pending(recording.read_recording(around), around)
-        if (
-            own.kernel_log is False
-        ):  # a log that ended after the incident shows nothing of the outcome
+        # A log that ended after the incident shows nothing of the outcome.
+        if own.kernel_log is False:
             recorded = dataclasses.replace(recorded, kernel_log=False)
         findings = [finding for answer in answers for finding in answer.findings]
         checked = suspects.check_suspects(around, findings)
@@ -266,7 +264,7 @@ def _advise_while_recording(
     verdict: Verdict, home: pathlib.Path, case: cases.Case | None = None
 ) -> Verdict:
     """Advise to wait for stacks that are being written; a recording that runs needs no command to start it."""
-    ring, now_us = rings.Reader(home), time.time_ns() // 1000
+    ring, now_us = rings.Reader(home), times.now_us()
     extents = filter(None, map(ring.extent, ring.hosts()))
     if all(last_us < now_us - RUNNING_US for _, last_us in extents):
         return verdict

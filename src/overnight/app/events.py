@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import pathlib
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -101,7 +100,7 @@ def list_events(request: Request) -> Listing:
     accepts = make_filter(request)
     ring = rings.Reader(request.home)
     extents = [extent for host in hosts if (extent := ring.extent(host))]
-    everything = Window(0, time.time_ns() // 1000 + times.SECOND_US)
+    everything = Window(0, times.now_us() + times.SECOND_US)
     recorded = (
         Window(min(b for b, _ in extents), max(e for _, e in extents)) if extents else everything
     )
@@ -177,11 +176,11 @@ def poll(
     read: Callable[[Window], Iterable[Event]], stop: threading.Event, seconds: float
 ) -> Iterator[tuple[Event, Event | None]]:
     """Yield the events since now that are new or changed, as `follow` does."""
-    begin = time.time_ns() // 1000
+    begin = times.now_us()
     seen: dict[str, Event] = {}
     while not stop.is_set():
         # The clock may be set back.
-        for event in read(Window(begin, max(begin, time.time_ns() // 1000) + times.SECOND_US)):
+        for event in read(Window(begin, max(begin, times.now_us()) + times.SECOND_US)):
             before = seen.get(event.id)
             if event != before:
                 seen[event.id] = event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
@@ -102,11 +103,14 @@ def request_window(
         for task in plane.tasks.list(host)
         if task.kind is TaskKind.UPLOAD_WINDOW and task.arguments == arguments
     ]
+    upload = functools.partial(
+        plane.tasks.create, host, TaskKind.UPLOAD_WINDOW, arguments, by=asked_by.title, why=why
+    )
     if newest:
         # The rest of a first window is asked for once, if it did not come unasked: the recording may end there.
         is_late = newest.end_us < needed_us and now_us >= needed_us + REST_US
         if is_late and may_ask and not asked and not is_away:
-            plane.tasks.create(host, TaskKind.UPLOAD_WINDOW, arguments, by=asked_by.title, why=why)
+            upload()
         return newest
     if waiting := next((task for task in asked if not task.state.is_final), None):
         return waiting
@@ -116,7 +120,7 @@ def request_window(
             why=f"token {asked_by.name} has the role {asked_by.role}, and the server does not hold the window",
             todo="use a token with the role operator",
         )
-    return plane.tasks.create(host, TaskKind.UPLOAD_WINDOW, arguments, by=asked_by.title, why=why)
+    return upload()
 
 
 def _check_span(begin_us: int, end_us: int) -> None:

@@ -40,14 +40,13 @@ def _judge(finding: Finding, units: Mapping[str, Mapping[str, object]]) -> Findi
     if len(found) != 1:
         return finding
     ((unit, text),) = found.items()
-    evidence = (*finding.evidence, Evidence(text, "units", {"unit": unit}, look="overnight audit"))
-    if named:
-        return dataclasses.replace(finding, evidence=evidence)
+    evidence = Evidence(text, "units", {"unit": unit}, look="overnight audit")
+    confidence = min(0.9, finding.confidence / crash_loops.UNKNOWN_UNIT)
     return dataclasses.replace(
         finding,
         subject=dataclasses.replace(finding.subject, unit=unit),
-        confidence=min(0.9, finding.confidence / crash_loops.UNKNOWN_UNIT),
-        evidence=evidence,
+        confidence=finding.confidence if named else confidence,
+        evidence=(*finding.evidence, evidence),
     )
 
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from overnight.app import holdings, operations, pool_guards
 from overnight.model.confirmation import Effect, NoConfirmationNeededError
-from overnight.model.control_plane import Principal
 from overnight.model.text import foreign, plural, quoted
 
 if TYPE_CHECKING:
     from overnight.app import clusters, investigations, pools, reservations
     from overnight.fleet import confirmations
+    from overnight.model.control_plane import Principal
     from overnight.model.plan import Plan
     from overnight.model.reservation import Order, Preflight
 
-MANY_HOSTS = pool_guards.MANY_HOSTS
 NOT_BOUND = ("confirmed", "agreed", "idempotency_key")  # they do not change what a call does
 
 
@@ -30,62 +29,33 @@ class UseCases(Protocol):
     investigations: investigations.Investigations
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Caller(Principal):
-    """An assistant; `rows` have the audit log of what it did."""
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """What somebody asks of use cases; `rows` have the audit log of what assistants did."""
 
+    where: UseCases
     rows: confirmations.Confirmations
+    given: Mapping[str, Any]
+    by: Principal
 
 
-Given = Mapping[str, Any]
-Find = Callable[[UseCases, Given, Caller], Effect | None]
-
-
-def carry_out(
-    where: UseCases,
-    rows: confirmations.Confirmations,
-    operation: operations.Operation,
-    given: Given,
-    by: Principal,
-    is_gone: Callable[[], bool] = lambda: False,
-    why: str = "",
-    *,
-    only_ask: bool = False,
-) -> Any:
-    """Run an operation for somebody, and note a change in the audit log; `operations.run` says what `is_gone` is for.
-
-    A person confirms what an assistant asks for; with `only_ask` it is not carried out in any case.
-    """
-    if by.assistant or only_ask:
-        given = admit(where, rows, operation, given, by, only_ask=only_ask)
-    before = holdings.look(where, operation, given) if by.assistant else holdings.Before()
-    result = operations.run(getattr(where, operation.area), operation, given, is_gone)
-    if operation.changes:
-        reason = why or operations.find_reason(given)
-        target = operations.find_target(operation, given, result)
-        change = holdings.find_change(operation, given, result, by, before)
-        rows.audit(by.title, operation.action, target, reason[:500], change)
-    return result
+Find = Callable[[Call], Effect | None]
 
 
 def admit(
-    where: UseCases,
-    rows: confirmations.Confirmations,
-    operation: operations.Operation,
-    given: Given,
-    by: Principal,
-    *,
-    only_ask: bool = False,
-) -> dict[str, Any]:
+    call: Call, operation: operations.Operation, *, only_ask: bool = False
+) -> Mapping[str, Any]:
     """Return the arguments of an assistant's call as it is carried out; raise ConfirmationNeededError.
 
     What the person has seen is all that it may do: claims that were made meanwhile are refused.
     """
     find = GUARDS.get((operation.area, operation.name))
-    effect = find(where, given, Caller(**vars(by), rows=rows)) if find else None
+    effect = find(call) if find else None
     if effect is not None:
-        bound = {n: operations.encode(v) for n, v in given.items() if n not in NOT_BOUND}
-        rows.require(by, operation.action, operation.role, bound, effect, only_ask=only_ask)
+        bound = {n: operations.encode(v) for n, v in call.given.items() if n not in NOT_BOUND}
+        call.rows.require(
+            call.by, operation.action, operation.role, bound, effect, only_ask=only_ask
+        )
     elif only_ask:
         raise NoConfirmationNeededError(operation.action)
     agreed: dict[str, Any] = {}
@@ -96,15 +66,40 @@ def admit(
             agreed["confirmed"] = effect is not None or operation.action == "cluster.create"
     if "agreed" in operation.parameters:
         agreed["agreed"] = effect.concerns if effect else ()
-    return {**given, **agreed}
+    return {**call.given, **agreed}
+
+
+def carry_out(
+    call: Call,
+    operation: operations.Operation,
+    *,
+    is_gone: Callable[[], bool] = lambda: False,
+    why: str = "",
+    only_ask: bool = False,
+) -> Any:
+    """Run an operation for somebody, and note a change in the audit log; `operations.run` says what `is_gone` is for.
+
+    A person confirms what an assistant asks for; with `only_ask` it is not carried out in any case.
+    """
+    given, by = call.given, call.by
+    if by.assistant or only_ask:
+        given = admit(call, operation, only_ask=only_ask)
+    before = holdings.look(call, operation) if by.assistant else holdings.Before()
+    result = operations.run(getattr(call.where, operation.area), operation, given, is_gone)
+    if operation.changes:
+        reason = why or operations.find_reason(given)
+        target = operations.find_target(operation, given, result)
+        change = holdings.find_change(operation, given, result, by, before)
+        call.rows.audit(by.title, operation.action, target, reason[:500], change)
+    return result
 
 
 # --- reservations and investigations; an admin may end those of others
 
 
-def _release(where: UseCases, given: Given, by: Principal) -> Effect | None:
-    found = where.reservations.show(given["reservation_id"]).reservation
-    if found.order.owner == by.name:
+def _release(call: Call) -> Effect | None:
+    found = call.where.reservations.show(call.given["reservation_id"]).reservation
+    if found.order.owner == call.by.name:
         return None
     hosts = tuple(sorted(host.name for host in found.open))
     return Effect(
@@ -115,20 +110,20 @@ def _release(where: UseCases, given: Given, by: Principal) -> Effect | None:
     )
 
 
-def _extend(where: UseCases, given: Given, by: Caller) -> Effect | None:
-    found = where.reservations.show(given["reservation_id"]).reservation
+def _extend(call: Call) -> Effect | None:
+    found = call.where.reservations.show(call.given["reservation_id"]).reservation
     about, hosts = f"reservation {found.id}", len(found.open)
     what = f"keep {plural(hosts, 'host')} of reservation {found.id}"
-    effect = pool_guards.keep_long(what, given["seconds"], hosts, about)
-    if effect or found.order.owner == by.name:
+    effect = pool_guards.keep_long(what, call.given["seconds"], hosts, about)
+    if effect or found.order.owner == call.by.name:
         return effect
     concerns = _name_owner(found.order.owner)
     return Effect(summary=what, most_hosts=hosts, concerns=concerns, about=about)
 
 
-def _stop(where: UseCases, given: Given, by: Principal) -> Effect | None:
-    found = where.investigations.show(given["investigation_id"]).investigation
-    if found.owner == by.name:
+def _stop(call: Call) -> Effect | None:
+    found = call.where.investigations.show(call.given["investigation_id"]).investigation
+    if found.owner == call.by.name:
         return None
     what = f"investigation {found.id}"
     return Effect(summary=f"stop {what}", concerns=_name_owner(found.owner), about=what)
@@ -138,10 +133,10 @@ def _name_owner(name: str) -> tuple[str]:
     return (f"its owner is {foreign(name or 'not-known')}",)
 
 
-def _reserve(where: UseCases, given: Given, by: Caller) -> Effect | None:
-    order: Order = given["order"]
-    plan = where.reservations.preflight(order)
-    held = holdings.count(where, by)
+def _reserve(call: Call) -> Effect | None:
+    order: Order = call.given["order"]
+    plan = call.where.reservations.preflight(order)
+    held = holdings.count(call)
     if not (_is_rough(order, held) or plan.concerns):
         return None
     hosts, hours = _name_hosts(plan), _lease_seconds(order) / pool_guards.HOUR
@@ -170,11 +165,11 @@ def _name_hosts(plan: Preflight) -> tuple[str, ...]:
     return tuple(sorted(each.host.name for each in plan.hosts))
 
 
-def _investigate(where: UseCases, given: Given, by: Caller) -> Effect | None:
-    plan: Plan = given["plan"]
-    planned = where.investigations.preflight(plan)
+def _investigate(call: Call) -> Effect | None:
+    plan: Plan = call.given["plan"]
+    planned = call.where.investigations.preflight(plan)
     changes = tuple(_list_changes(plan))
-    held = holdings.count(where, by)
+    held = holdings.count(call)
     is_long = plan.budget.hours * pool_guards.HOUR > pool_guards.LONG_SECONDS
     order = dataclasses.replace(planned.hosts.order, renew=False)  # the budget ends its lease
     if not (changes or is_long or _is_rough(order, held) or planned.hosts.concerns):

@@ -6,6 +6,7 @@ import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overnight.model.control_plane import Change
+from overnight.model.pool import WINDS_DOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,15 +21,15 @@ COUNTED = (*CREATED, *RAISED)
 RAISED_PARTS = LIMIT, SIZE = "limit of a pool", "size of a pool"  # in the audit log
 
 
-def count(where: guards.UseCases, by: guards.Caller) -> int:
+def count(call: guards.Call) -> int:
     """Return how many hosts the caller has at most, with every token of its name.
 
     Hosts of pools and clusters that it created, until these are gone; those by which it raised other pools; and hosts
     reserved by it, and of its investigations, also those that these have not reserved yet.
     """
-    created = list_created(by)
+    created, where = list_created(call), call.where
     raised: collections.Counter[tuple[str, str]] = collections.Counter()
-    for _, change in by.rows.list_changes(by, RAISED):
+    for _, change in call.rows.list_changes(call.by, RAISED):
         # A lower limit does not make room elsewhere, or for members that the pool keeps.
         pool_part = (change.target_kind, change.target_id)
         raised[pool_part] = max(0, raised[pool_part] + change.hosts)
@@ -45,14 +46,14 @@ def count(where: guards.UseCases, by: guards.Caller) -> int:
     ) + sum(max(planned.get(name, 0), reserved[name]) for name in created)
 
 
-def list_created(by: guards.Caller) -> frozenset[str]:
+def list_created(call: guards.Call) -> frozenset[str]:
     """Return the ids of pools, clusters, reservations and investigations that the caller created."""
-    return list_own(by, *CREATED)
+    return list_own(call, *CREATED)
 
 
-def list_own(by: guards.Caller, *actions: str) -> frozenset[str]:
+def list_own(call: guards.Call, *actions: str) -> frozenset[str]:
     """Return the ids of what the caller did this to: of claims, and batches of claims, for `pool.acquire`."""
-    return frozenset(change.target_id for _, change in by.rows.list_changes(by, actions))
+    return frozenset(change.target_id for _, change in call.rows.list_changes(call.by, actions))
 
 
 class Before(NamedTuple):
@@ -63,14 +64,12 @@ class Before(NamedTuple):
     hosts: int = 0
 
 
-def look(
-    where: guards.UseCases, operation: operations.Operation, given: Mapping[str, Any]
-) -> Before:
-    now_us = where.pools.plane.context.clock()
+def look(call: guards.Call, operation: operations.Operation) -> Before:
+    now_us = call.where.pools.plane.context.clock()
     if operation.action not in RAISED:
         return Before(now_us)
-    details = where.pools.show(given["name"]).details
-    limit, _, size = find_sizes(where, details.pool, given["change"])
+    details = call.where.pools.show(call.given["name"]).details
+    limit, _, size = find_sizes(call.where, details.pool, call.given["change"])
     limit, size = limit - details.pool.max_size, size - find_size(details)
     return Before(now_us, SIZE, max(limit, size)) if size > 0 else Before(now_us, LIMIT, limit)
 
@@ -120,16 +119,12 @@ def _find_planned(policy: AutoscalePolicy) -> int:
 
 def find_sizes(where: guards.UseCases, pool: Pool, change: Any) -> tuple[int, int, int]:
     """Return the limit of a pool, its size now, and its largest, after a change of it, or of its policy."""
-    from overnight.model.pool import PoolStatus
-
     if not hasattr(change, "status"):  # of the policy
         outlook = where.pools.outlook(pool.id, change)
         now = max(outlook.policy.min_size or 0, outlook.decision.size)
         return pool.max_size, now, max(now, _find_planned(outlook.policy))
-    most = pool.max_size if change.max_size is None else change.max_size
-    least = pool.min_size if change.min_size is None else change.min_size
-    size = pool.target_size if change.target_size is None else change.target_size
-    status = pool.status if change.status is None else change.status
-    winds_down = status in (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
-    now = 0 if winds_down else min(max(size, least), most)
+    after = vars(pool) | {name: to for name, to in vars(change).items() if to is not None}
+    most = after["max_size"]
+    size = min(max(after["target_size"], after["min_size"]), most)
+    now = 0 if after["status"] in WINDS_DOWN else size
     return most, now, now

@@ -10,7 +10,6 @@ import functools
 import itertools
 import pathlib
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +194,7 @@ def _find_files(paths: tuple[pathlib.Path, ...], kind: str) -> Iterator[_Found]:
 
 def _parse_time(text: str, zone: str | None) -> int:
     """Parse a time as operators write it; one without a zone is in `--timezone`."""
-    now_us = time.time_ns() // 1000
+    now_us = times.now_us()
     if zone is not None:
         with contextlib.suppress(ValueError):
             when = datetime.datetime.fromisoformat(text.strip())

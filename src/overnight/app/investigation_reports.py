@@ -12,7 +12,6 @@ import functools
 import io
 import json as jsons
 import pathlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +20,7 @@ from overnight.app import diagnose as diagnoses
 from overnight.app import fleet_questions, report_files, windows
 from overnight.detectors.fleet import arms as arm_detector
 from overnight.investigations import plan_file
-from overnight.model import decoding, files
+from overnight.model import decoding, files, times
 from overnight.model.event import Event
 from overnight.model.investigation import ArmRun, Investigation, Occurrence, Outcome
 from overnight.model.plan import ArmPlan
@@ -73,39 +72,37 @@ def write(
 
     `home` is the data home of this investigation, `fleet` its hosts with their events.
     """
-    write_to = functools.partial(_write, run, fleet, home, reservations, notes, diagnose)
+    diagnose = diagnose or functools.partial(diagnose_here, run, home)
+
+    def write_to(page: pathlib.Path, *problems: str) -> Paths:
+        files.make_folder(page.parent)
+        report = gather(run, fleet, home, diagnose=diagnose, page=page)
+        return _write(
+            dataclasses.replace(
+                report,
+                problems=(*problems, *report.problems),
+                reservations=tuple(reservations),
+                notes=tuple(notes),
+                folder=str(page.parent),
+            ),
+            home,
+            page,
+        )
+
     # The plan of a client must not choose where a server writes.
     own = pathlib.Path(run.plan.report if run.plan.is_local else "")
     if not own.name:
-        return write_to(home / "report.html", ())
+        return write_to(home / "report.html")
     if not (why := report_files.find_obstacle(own)):
         try:
-            return write_to(own, ())
+            return write_to(own)
         except OSError as error:  # the night must not be lost
             why = errors.reason(error)
-    return write_to(home / "report.html", (f"the report is not in {own}: {why}",))
+    return write_to(home / "report.html", f"the report is not in {own}: {why}")
 
 
-def _write(
-    run: Investigation,
-    fleet: Fleet,
-    home: pathlib.Path,
-    reservations: Sequence[Reservation],
-    notes: Sequence[Note],
-    diagnose: Diagnose | None,
-    page: pathlib.Path,
-    problems: tuple[str, ...],
-) -> Paths:
-    files.make_folder(page.parent)
-    report = gather(run, fleet, home, diagnose=diagnose or functools.partial(diagnose_here, run, home), page=page)  # fmt: skip
-    report = dataclasses.replace(
-        report,
-        problems=(*problems, *report.problems),
-        reservations=tuple(reservations),
-        notes=tuple(notes),
-        folder=str(page.parent),
-    )
-    following = None
+def _write(report: reports.Report, home: pathlib.Path, page: pathlib.Path) -> Paths:
+    following, run = None, report.investigation
     if missed := report.not_reproduced:
         following = report_files.next_plan(page)
         plan = plan_file.dump(missed.next_plan, "\n".join(map(printable, missed.changes)))
@@ -154,7 +151,7 @@ def gather(
         differences=tuple(_compare_profiles(run, home, problems)),
         not_reproduced=missed,
         problems=tuple(dict.fromkeys(problems)),
-        written_us=time.time_ns() // 1000,
+        written_us=times.now_us(),
     )
 
 
@@ -176,7 +173,7 @@ def list_arms(run: Investigation) -> Iterator[tuple[str, ArmRun]]:
 
 def window_of(arm: ArmRun) -> Window:
     """Return the time of an arm, until now where it still runs."""
-    end = arm.ended_us or time.time_ns() // 1000
+    end = arm.ended_us or times.now_us()
     return Window(arm.began_us, max(end, arm.began_us + 1))
 
 

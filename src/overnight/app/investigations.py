@@ -238,7 +238,7 @@ class Investigations:
         left_out: dict[str, str] = {}
         for order in orders:
             more = dataclasses.replace(order, count=order.count + len(chosen))
-            found = self.reservations.preflight(more if chosen else order)
+            found = self.reservations.preflight(more)
             free = [each for each in found.hosts if each.host.name not in chosen]
             chosen |= {each.host.name: each for each in free[: order.wanted]}
             left_out |= found.left_out
@@ -357,7 +357,7 @@ class Investigations:
 
 
 def _make_example(plan: Plan) -> Investigation:
-    return Investigation(id="i-" + "0" * 12, plan=plan, made_us=time.time_ns() // 1000)
+    return Investigation(id="i-" + "0" * 12, plan=plan, made_us=times.now_us())
 
 
 def _describe_group(group: HostGroup) -> str:

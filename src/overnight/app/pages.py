@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -39,7 +38,7 @@ def find_marks(
     events = _worst_events(home, hosts, window)
     for mark in marks:
         instant, _, text = mark.partition("=")
-        now_us, origin = time.time_ns() // 1000, recorded.begin_us
+        now_us, origin = times.now_us(), recorded.begin_us
         time_us = times.parse_instant(instant, now_us=now_us, origin_us=origin)
         events.append(Event(time_us, "mark", text))
     return tuple(sorted(events, key=lambda event: event.time_us))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight import app, errors
-from overnight.model import data_home
+from overnight.model import data_home, times
 from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class Pools:
 
         if not self._url:  # the fast path
             path = sqlite_files.default_path(self._home)
-            grant = fast_claim.claim_in_file(path, name, request, time.time_ns() // 1000)
+            grant = fast_claim.claim_in_file(path, name, request, times.now_us())
             if grant is not None:
                 return (grant,)
         if request.cold:
@@ -262,7 +261,7 @@ class Pools:
                 if event.id not in seen:
                     yield event
                 seen[event.id] = event.at_us
-            now = time.time_ns() // 1000
+            now = times.now_us()
             # abs(): a time in the future means that the clock was set back.
             old = (number for number, at in seen.items() if abs(now - at) >= SETTLED_US)
             settled = max(old, default=settled)

@@ -20,7 +20,7 @@ from overnight import errors, sources
 from overnight.agent import flight_recorder, profiler
 from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
-from overnight.model import addresses, files
+from overnight.model import addresses, files, times
 from overnight.model import cpu as modes
 from overnight.model.cpu import format_cores
 from overnight.model.recording import (
@@ -129,7 +129,7 @@ class Monitor:
         return time.monotonic() - self._begin
 
     def fail(self, part: Part, why: str) -> None:
-        self.failures.setdefault(part, Failure(part, why, time.time_ns() // 1000))
+        self.failures.setdefault(part, Failure(part, why, times.now_us()))
 
     def check(self) -> tuple[Failure, ...]:
         """Return the failures so far."""
@@ -211,7 +211,7 @@ def record(
             flight = stack.enter_context(
                 recorder_processes.run_flight_recorder(options.home, problems, *options.agent)
             )
-        begin_us, monitor = time.time_ns() // 1000, Monitor(stop, on_progress)
+        begin_us, monitor = times.now_us(), Monitor(stop, on_progress)
         monitor.children += [flight] if flight else []
         if chosen is not None:
             try:
@@ -300,7 +300,7 @@ def _record_stacks(
 def _read_events(options: Options, begin_us: int) -> tuple[Event, ...]:
     from overnight.store.ring import reader
 
-    end_us = time.time_ns() // 1000 + SECOND_US
+    end_us = times.now_us() + SECOND_US
     hosts = (platform.node() or "host",)
     return reader.Reader(options.home).events(begin_us - SECOND_US, end_us, hosts)
 
@@ -344,7 +344,7 @@ def _read_profile(
 
     source = reader.Reader(segments.Catalogue(options.home))
     host = perf.read_identity().host
-    window = Window(begin_us - SECOND_US, time.time_ns() // 1000 + SECOND_US)
+    window = Window(begin_us - SECOND_US, times.now_us() + SECOND_US)
     if host not in source.catalogue.hosts() or not source.touched((host,), window):
         return None
     busiest = top.top(source, window, hosts=(host,))

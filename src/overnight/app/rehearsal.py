@@ -193,8 +193,7 @@ class _Run:
         self._recording.wait()
         self._on_progress(Progress("calibrate the victim"))
         self._victim.start()
-        noted = loads.note_victim(self.home, self._plan.core, self._victim.pids)
-        with noted:
+        with loads.note_victim(self.home, self._plan.core, self._victim.pids):
             self._play_strikes()
         self._last = self._victim.status()
         self._victim.stop()
@@ -212,7 +211,7 @@ class _Run:
 
     def _baseline(self) -> None:
         for attempt in range(1, rehearsal_host.BASELINE_TRIES + 1):
-            self._ready_us = time.time_ns() // 1000
+            self._ready_us = times.now_us()
             crowd = rehearsal_host.Crowd(self._journal.run)
             resets = self._victim.status().resets
             late = [status.late_p50_ms for status in self._poll("baseline", self._plan.baseline)]
@@ -237,7 +236,7 @@ class _Run:
     def _strike(self, number: int) -> None:
         of = f" {number} of {self._plan.strikes}" if self._plan.strikes > 1 else ""
         self.stage.stop.clear()
-        began_us = time.time_ns() // 1000
+        began_us = times.now_us()
         crowd = rehearsal_host.Crowd(self._journal.run)
         self._on_progress(Progress(f"strike{of}", note="the fault starts"))
         self._rehearsal.strike(self.stage)

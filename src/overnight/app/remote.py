@@ -116,7 +116,7 @@ class Server:
 
     def list_events(self, request: events.Request) -> events.Listing:
         """Return the events that the server has; raise CannotError where one that was named is missing."""
-        now = time.time_ns() // 1000
+        now = times.now_us()
         if request.event_id:
             event = self.find_event(request.event_id, request.hosts)
             return events.Listing(0, now, (event.host,), (event,), (), ())
@@ -179,7 +179,7 @@ class Server:
     def _find_last(self, hosts: Sequence[str]) -> Event:
         from overnight.app import diagnose
 
-        now = time.time_ns() // 1000
+        now = times.now_us()
         for span in SPANS_US:
             request = events.Request(pathlib.Path(), hosts=tuple(hosts), severity="warning")
             window = Window(max(0, now - span), now + times.SECOND_US)
@@ -235,7 +235,7 @@ class Server:
         """Wait for the first window of a new event, which its host uploads unasked; longer once it is offered."""
         if event.severity == Severity.INFO:
             return
-        while 0 <= (age_us := time.time_ns() // 1000 - event.time_us) < OFFERED_US:
+        while 0 <= (age_us := times.now_us() - event.time_us) < OFFERED_US:
             rows = [*self._api.pages(WindowRow, "hosts", event.host, "windows", event=event.id)]
             if any(row.is_held for row in rows) or (not rows and age_us > FIRST_US):
                 return
@@ -346,4 +346,4 @@ def parse_window(begin: str, end: str, default: Window) -> Window:
                 why="the hosts of a control plane have many recordings",
                 todo="write a time: '3h ago', 22:41 or 2026-11-15T03:14:07",
             )
-    return windows.parse_window(begin, end, default, Window(0, time.time_ns() // 1000))
+    return windows.parse_window(begin, end, default, Window(0, times.now_us()))

@@ -31,10 +31,7 @@ def find_obstacle(page: pathlib.Path) -> str:
             each.lstat()
         except FileNotFoundError:
             continue
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # too long, below a file, a character that no name has
+        except (OSError, ValueError) as error:  # too long, below a file, not a name
             return f"{each}: {errors.reason(error)}"
         return f"{each} exists and is not a file of a report"
     folder = next(parent for parent in page.absolute().parents if parent.exists())

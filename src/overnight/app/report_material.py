@@ -56,7 +56,7 @@ def gather(
         core=core,
         incident=incident,
         baseline=case.baseline,
-        cores=part("cores", lambda: case.cores(strips) if case.has_signals(strips) else None),
+        cores=part("cores", lambda: case.cores(strips) if case.recorded(strips) else None),
         events=part("events", lambda: _events(case, strips)) or (),
         lifts=tuple(sorted(lifts, key=lambda lift: -lift.magnitude["low"])),
         census=part("memory cgroups", lambda: _census(case, verdict)) or (),

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import errors, reservations
+from overnight.model import times
 from overnight.model.control_plane import HostFilter, Role
 from overnight.model.load import Constancy
 from overnight.model.reservation import Check, CheckState
@@ -33,7 +34,7 @@ NOISE = "something else uses the cores: see `overnight top` on the host, then re
 def open_fleet(database: engine.Database, home: pathlib.Path) -> fleet_context.Context:
     from overnight.fleet import blobs, context
 
-    return context.Context(database, blobs.Blobs(home / "blobs"), context.now_us, context.Limits())
+    return context.Context(database, blobs.Blobs(home / "blobs"), times.now_us, context.Limits())
 
 
 def make(database: engine.Database, home: pathlib.Path) -> context.Hooks:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight import app, errors
-from overnight.model import data_home
+from overnight.model import data_home, times
 from overnight.model.reservation import (
     Candidate,
     CheckState,
@@ -293,10 +293,10 @@ class Reservations:
 
 def clean(home: pathlib.Path, order: Order, *, dry_run: bool = False) -> Cleaning:
     """Remove marks whose lease has ended, with nothing but the platform: the database is not opened."""
-    from overnight.reservations import context, janitor
+    from overnight.reservations import janitor
 
     provider = open_providers(home, only=order.provider)[order.provider]
-    marks = janitor.clean(provider, order, clock=context.now_us, dry_run=dry_run)
+    marks = janitor.clean(provider, order, clock=times.now_us, dry_run=dry_run)
     return Cleaning(order, marks, dry_run)
 
 

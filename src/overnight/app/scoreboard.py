@@ -45,7 +45,7 @@ class Outcome:
 
     def as_json(self) -> dict[str, object]:
         """Schema rehearsal-1."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = vars(self).copy()
         del values["diagnosis"]
         return {
             "schema": SCHEMA,

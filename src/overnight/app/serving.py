@@ -207,16 +207,8 @@ class Server:
             return operations.run(where, operation, given, is_gone)  # with an audit log of its own
         is_counted = by.assistant and operation.action in holdings.COUNTED
         with self._counting if is_counted else contextlib.nullcontext():
-            result = guards.carry_out(
-                self,
-                self.fleet.confirmations,
-                operation,
-                given,
-                by,
-                is_gone,
-                why,
-                only_ask=only_ask,
-            )
+            call = guards.Call(self, self.fleet.confirmations, given, by)
+            result = guards.carry_out(call, operation, is_gone=is_gone, why=why, only_ask=only_ask)
         if operation in operations.RESERVATIONS and operation.changes:
             self._driver.wake()
         if operation in operations.INVESTIGATIONS and operation.changes:

@@ -24,7 +24,7 @@ from overnight.agent import profiler as agent
 from overnight.agent import spool
 from overnight.app import spool_paths
 from overnight.ingest import identities, perfdata
-from overnight.model import files
+from overnight.model import files, times
 from overnight.model.times import SECOND_NS
 from overnight.sources import cpu, perf
 from overnight.sources.perf import recovery
@@ -108,7 +108,7 @@ class Ingester:
             segments.Catalogue(self.home),
             budget_bytes=max(0, self.budget_bytes - raw.used_bytes()),
             keep_seconds=self.keep_seconds,
-            now_us=time.time_ns() // 1000,
+            now_us=times.now_us(),
             pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins.pins()],
         )
 

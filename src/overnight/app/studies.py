@@ -36,9 +36,8 @@ def run(
     if name == DIAGNOSE:
         return _diagnose(found, options, ask_fleet)
     answer = {CPU: _cpu, TOP: _top, CENSUS: _census}[name](found, options)
-    document: dict[str, Any] = json.loads(
-        json.dumps(answer)
-    )  # tuples are lists, as in a bundle's answer
+    # Tuples are lists, as in a bundle's answer.
+    document: dict[str, Any] = json.loads(json.dumps(answer))
     return document
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import getpass
 import os
-import time
 from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.fleet import blobs, context, tokens
+from overnight.model import times
 from overnight.model.control_plane import Role, Token
 from overnight.model.times import SECOND_US
 
@@ -27,7 +27,7 @@ def open_tokens(where: pools.Pools) -> tokens.Tokens:
 def open_context(where: pools.Pools) -> context.Context:
     """Open the fleet of a database: without the blob folder, which only servers know."""
     database = where.plane.context.database
-    return context.Context(database, blobs.Blobs(where.home), context.now_us, context.Limits())
+    return context.Context(database, blobs.Blobs(where.home), times.now_us, context.Limits())
 
 
 def create(
@@ -50,7 +50,7 @@ def create(
             why="the token would never be valid",
             todo="use for example --expires 90d",
         )
-    expires_us = time.time_ns() // 1000 + round(lasting * SECOND_US)
+    expires_us = times.now_us() + round(lasting * SECOND_US)
     return where.create(
         role, name=name, expires_us=expires_us, host=host, assistant=assistant, by=by, why=why
     )  # fmt: skip
@@ -62,7 +62,7 @@ def state(token: Token) -> str:
         return "revoked"
     if token.used_us is not None:
         return "used"
-    return "expired" if token.expires_us <= time.time_ns() // 1000 else "valid"
+    return "expired" if token.expires_us <= times.now_us() else "valid"
 
 
 def document(*shown: Token) -> dict[str, object]:

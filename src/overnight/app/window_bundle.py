@@ -20,7 +20,7 @@ from overnight import errors
 from overnight.agent import spool
 from overnight.agent.uplink import windows
 from overnight.app import events, low_priority, spool_paths
-from overnight.model import data_home, files
+from overnight.model import data_home, files, times
 from overnight.model.event import Event
 from overnight.model.times import SECOND_NS, SECOND_US
 from overnight.sources import perf
@@ -37,7 +37,7 @@ def make(
     folder = home / "uplink" / "windows"
     files.make_folder(folder)
     chosen, begin_us, end_us = _find_window(home, host, event, *window)
-    end_us = min(end_us, time.time_ns() // 1000)
+    end_us = min(end_us, times.now_us())
     deadline = time.monotonic() + WAIT_SECONDS
     if is_pending(home, end_us):
         spool.want_segment(spool_paths.spool_folder(home))

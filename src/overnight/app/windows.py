@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -170,7 +169,7 @@ def parse_window(begin: str, end: str, default: Window, recorded: Window) -> Win
     """Parse two instants: `22:41` is the last one until the recording ended, `5s` is 5 s after it began, and
     an end of `+5s` is 5 s after the begin.
     """
-    now = time.time_ns() // 1000
+    now = times.now_us()
     first, last, origin_us = default.begin_us, default.end_us, recorded.begin_us
     before = min(now, recorded.end_us)
     if begin:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from overnight.queries import case as cases
+    from overnight.queries import consumers
 
 # Of the core: a smaller change happens from minute to minute and saturates nothing.
 MIN_ADDED = 0.15
@@ -108,6 +109,14 @@ class Baseline:
         return Share(amount / capacity, before / self.capacity, error)
 
 
+def read_core(
+    case: cases.Case, window: Window, core: int
+) -> tuple[tuple[consumers.Consumer, ...], int]:
+    """Return what ran on a core, and all of its samples: also softirqs and idle ones."""
+    ran, idle = case.ran((window,), Selection(cores=(core,)))
+    return ran, sum(consumer.samples + consumer.softirq for consumer in ran) + idle
+
+
 def read_baseline(case: cases.Case, core: int) -> Baseline | None:
     """Read the samples of a core in the baseline; None where it was not sampled."""
     if not case.has_profile(case.baseline):
@@ -116,9 +125,9 @@ def read_baseline(case: cases.Case, core: int) -> Baseline | None:
     capacity, seconds = case.capacity(case.baseline, selection)
     if seconds < MIN_SECONDS or capacity <= 0:
         return None
-    consumers, _ = case.ran((case.baseline,), selection)
-    used = {consumer.actor: float(consumer.samples) for consumer in consumers}
-    return Baseline(used, float(sum(consumer.softirq for consumer in consumers)), capacity)
+    ran, _ = case.ran((case.baseline,), selection)
+    used = {consumer.actor: float(consumer.samples) for consumer in ran}
+    return Baseline(used, float(sum(consumer.softirq for consumer in ran)), capacity)
 
 
 def compare_ticks(

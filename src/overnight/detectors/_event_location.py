@@ -112,11 +112,9 @@ def read_queues(case: cases.Case) -> tuple[Queue, ...]:
     )
 
 
-def counter_rises(
-    case: cases.Case, signal: str, column: str, *, after_us: int = 30 * SECOND_US
-) -> dict[str, int]:
+def counter_rises(case: cases.Case, signal: str, column: str) -> dict[str, int]:
     """Read each key's counter rise from the incident window's begin until shortly after the event."""
-    window = Window(case.window.begin_us, case.event.time_us + after_us)
+    window = Window(case.window.begin_us, case.event.time_us + 30 * SECOND_US)
     rises = case.rates(signal, window, columns=(column,)).rises(column)
     return {key: round(rise) for key, rise in rises.items() if rise > 0.5}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from overnight.model import times
 from overnight.model.finding import Need
 from overnight.model.selection import Window
@@ -46,7 +44,7 @@ def read_dying(case: cases.Case) -> tuple[int | None, str]:
     counts = trends.gauges(case.ring, case.host, signal, window, ("dying",))
     if not len(counts.time_us):
         return None, freshness.explain_silence(case, signal)
-    last = max(0, int(np.searchsorted(counts.time_us, event_us, "right")) - 1)
+    last = counts.row_at(event_us)
     at_us, dying = int(counts.time_us[last]), int(counts.values["dying"][last])
     if dying >= MANY_DYING or at_us >= event_us:
         return dying, ""

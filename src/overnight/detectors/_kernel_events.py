@@ -28,7 +28,7 @@ def search_window(case: cases.Case) -> Window:
 def read_events(case: cases.Case, kinds: Iterable[str]) -> list[Event]:
     """Read events around the diagnosed one; without a recorder, no event does not mean no fault."""
     _base.require_imported(case, Need.EVENTS, "the kernel log at the event")
-    if case.imported is None and not case.has_signals(case.window):
+    if case.imported is None and not case.recorded(case.window):
         raise _base.MissingError("the flight recorder did not run around the event", Need.EVENTS)
     return [
         event for event in case.events(search_window(case), *kinds) if event.id != case.event.id

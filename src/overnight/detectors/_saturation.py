@@ -225,12 +225,12 @@ def _find_stretches(
         Stretch(
             series.cores[column],
             window,
-            float(np.nanmean(series.busy[rows, column])),
-            float(np.nanmean(series.kernel[rows, column])),
-            float(np.nanmean(series.softirq[rows, column])),
-            float(np.nanmean(others[rows, column])),
-            float(np.nanmean(others_kernel[rows, column])),
-            float(np.nanmean(series.busy[rows])),
+            _mean(series.busy[rows, column]),
+            _mean(series.kernel[rows, column]),
+            _mean(series.softirq[rows, column]),
+            _mean(others[rows, column]),
+            _mean(others_kernel[rows, column]),
+            _mean(series.busy[rows]),
         )
         for column in np.flatnonzero(saturated.any(axis=0)).tolist()
         for rows, window in split_runs(series, saturated[:, column], SECONDS)
@@ -238,6 +238,10 @@ def _find_stretches(
     return sorted(
         stretches, key=lambda stretch: (-stretch.seconds, stretch.window.begin_us, stretch.core)
     )
+
+
+def _mean(percents: Floats) -> float:
+    return float(np.nanmean(percents))
 
 
 def _kernel_limit(others_kernel: Floats | float) -> Floats:

@@ -31,20 +31,21 @@ def find_cores(case: cases.Case) -> Iterator[_base.Draft]:
         return
     for stretch in _saturation.find_saturation(case).stretches:
         core, window = stretch.core, stretch.until(case.event).window
-        (now, all_now), (before, all_before) = (
-            _count_cores(case, each, named, core) for each in (window, case.baseline)
-        )
+        now, all_now = _count_cores(case, window, named, core)
+        before, all_before = _count_cores(case, case.baseline, named, core)
         if not all_now + all_before:
             continue
         share = max(now / (all_now or 1.0), before / (all_before or 1.0))
         # One that had to leave the core but got the same time elsewhere did not wait.
         waited = min(before - now, all_before - all_now)
         waited = waited if waited >= _core_shares.MIN_ADDED else 0.0
-        text = f"{name} did not run on core {core}, neither while that core was saturated ({window.seconds:.0f} s) nor in the baseline"
+        during = f"while that core was saturated ({window.seconds:.0f} s)"
+        text = f"{name} did not run on core {core}, neither {during} nor in the baseline"
         if share:
-            text = f"{name} used {now:.2f} of core {core} while that core was saturated ({window.seconds:.0f} s), and {before:.2f}"
-            text += f" in the baseline ({percent(share)} of its CPU time)"
-            text += ": it had to wait" if waited else ""
+            text = (
+                f"{name} used {now:.2f} of core {core} {during}, and {before:.2f} in the baseline"
+            )
+            text += f" ({percent(share)} of its CPU time)" + ": it had to wait" * bool(waited)
         subject = Subject(case.host, core, event.unit, event.process)
         numbers = {"cores": max(now, before), "own_share": share, "cores_waited": waited}
         draft = _base.Draft(KIND, subject, window, 0.9, text, magnitude=numbers)

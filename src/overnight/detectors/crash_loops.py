@@ -304,11 +304,7 @@ def _uncounted_draft(
     draft = _base.Draft(
         UNCOUNTED,
         Subject(
-            host=case.host,
-            unit=unit,
-            cgroup=cgroup,
-            container=creator.container,
-            image=creator.image,
+            case.host, unit=unit, cgroup=cgroup, container=creator.container, image=creator.image
         ),
         window,
         (0.5 if is_shared else 0.9) * sureness,
@@ -355,20 +351,23 @@ def _uncounted_draft(
 
 def _doubt(draft: _base.Draft, creator: _creators.Creator) -> None:
     """Lower the confidence where it is not known which unit has the containers started."""
-    if not creator.container or creator.container.startswith("kubernetes:"):
+    if not creator.container or creator.unit or creator.container.startswith("kubernetes:"):
         return
-    if not creator.unit:
-        acted = f"{len(creator.supervisors) or 'no'} {'units' if creator.supervisors else 'unit'} acted at the births"
-        if not creator.watched:
-            acted = "the units that act at the births were not recorded"
-        text = f"{acted}: what starts the containers is not known"
-        if creator.restarted:
-            text = f"the runtime itself restarted the container {creator.restarted} times"
-        draft.oppose(
-            text,
-            "cgroup-supervisors",
-            factor=UNKNOWN_UNIT if creator.image or creator.programs else UNKNOWN_CONTAINER,
+    acted = "no unit acted at the births"
+    if creator.supervisors:
+        leading = [each.unit for each in creator.supervisors if each.leads]
+        acted = (
+            f"{' and '.join(leading)} acted before the births"
+            if leading
+            else "units acted at the births, but not before them"
         )
+    elif not creator.watched:
+        acted = "the units that act at the births were not recorded"
+    text = f"{acted}: what starts the containers is not known"
+    if creator.restarted:
+        text = f"the runtime itself restarted the container {creator.restarted} times"
+    factor = UNKNOWN_UNIT if creator.image or creator.programs else UNKNOWN_CONTAINER
+    draft.oppose(text, "cgroup-supervisors", factor=factor)
 
 
 DETECTORS = (CrashLoops(), UncountedCrashLoops())

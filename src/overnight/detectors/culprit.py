@@ -59,7 +59,7 @@ class Culprit(_base.Detector):
         found = case.once(find_culprits)
         if not found.is_saturated:
             return self.answer((), clear="no core was saturated")
-        recorded = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
+        recorded = case.recorded(case.window)
         if not found.drafts and not case.has_profile(case.window) and "processes" not in recorded:
             raise _base.MissingError(found.remark, Need.PROFILES, Need.PROCESSES)
         return self.answer(found.drafts, clear=found.remark, remark=found.remark)
@@ -96,8 +96,7 @@ def find_culprits(case: cases.Case) -> Found:
 def _find_culprits(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_base.Draft], str]:
     stretch = stretch.until(case.event)
     if case.has_profile(stretch.window):
-        ran, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
-        total = sum(consumer.samples + consumer.softirq for consumer in ran) + idle
+        ran, total = _core_shares.read_core(case, stretch.window, stretch.core)
         if total >= FEW_SAMPLES:
             return _from_samples(case, stretch, ran, total)
     return _from_ticks(case, stretch)

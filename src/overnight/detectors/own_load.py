@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -50,14 +51,12 @@ def set_apart(case: cases.Case, answer: Answer) -> Answer:
         return answer
     own = case.once(_own_load.find_actors)
     others = tuple(each for each in answer.findings if each.subject.actor not in own)
-    try:
-        if len(others) == len(answer.findings) or not case.once(culprit.find_culprits).culprits:
-            return answer
-    except _base.MissingError:
-        return answer
-    if others:
-        return dataclasses.replace(answer, findings=others)
-    return Answer(answer.detector, Status.CLEAR, why="it was found for workers of overnight's own load alone")  # fmt: skip
+    with contextlib.suppress(_base.MissingError):
+        if len(others) < len(answer.findings) and case.once(culprit.find_culprits).culprits:
+            why = "it was found for workers of overnight's own load alone"
+            alone = Answer(answer.detector, Status.CLEAR, why=why)
+            return dataclasses.replace(answer, findings=others) if others else alone
+    return answer
 
 
 DETECTORS = (OwnLoad(),)

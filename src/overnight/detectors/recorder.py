@@ -103,9 +103,8 @@ def _share_of_saturated_core(case: cases.Case, own: tuple[int, ...]) -> tuple[fl
     if not stretches:
         return 0.0, None
     stretch = stretches[0]
-    everyone, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
     processes, _ = case.ran((stretch.window,), Selection(cores=(stretch.core,), pids=own))
-    total = sum(process.samples + process.softirq for process in everyone) + idle
+    _, total = _core_shares.read_core(case, stretch.window, stretch.core)
     held = sum(process.samples for process in processes)
     return (held / total if total else 0.0), stretch.core
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _core_shares, _event_location, _saturation
 from overnight.model.finding import Answer, Evidence, Need, Subject
-from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
@@ -59,7 +58,7 @@ class RealTimeHog(_base.Detector):
         if not drafts:
             _base.require_fresh(case, Need.PROCESSES)
         clear = "no real-time process or thread used half of the core"
-        recorded = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
+        recorded = case.recorded(case.window)
         if "rt-threads" not in recorded:
             clear = (
                 "no process whose first thread is real-time used half of the core; policies of other"
@@ -145,8 +144,7 @@ def _draft(
         cores_burnt=round(hog.cores, 3),
     )
     if case.has_profile(stretch.window):
-        consumers, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
-        total = sum(consumer.samples + consumer.softirq for consumer in consumers) + idle
+        consumers, total = _core_shares.read_core(case, stretch.window, stretch.core)
         own = [consumer for consumer in consumers if consumer.actor.process == process]
         samples = sum(consumer.samples for consumer in own)
         if own:

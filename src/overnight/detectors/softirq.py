@@ -53,7 +53,7 @@ class SoftirqStorm(_base.Detector):
 
     def examine(self, case: cases.Case) -> Answer:
         series = _saturation.require_series(case)
-        columns = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
+        columns = case.recorded(case.window)
         if "softirq" not in columns.get(Need.CPU, ("softirq",)):  # sar shows them with -u ALL
             _base.require_imported(case, Need.SOFTIRQS, "softirq time of the cores")
         storms, ordinary = _find_storms(case, series)

@@ -80,9 +80,7 @@ class StorageFaults(_base.Detector):
             )
         if not drafts:
             _base.require_imported(case, Need.PRESSURE, "I/O pressure")
-            if Need.PRESSURE in case.ring.signals(
-                case.host, case.baseline.begin_us, case.window.end_us
-            ):
+            if Need.PRESSURE in case.recorded(case.whole):
                 _base.require_fresh(case, Need.PRESSURE)
         for draft in drafts:
             draft.evidence += [waiting] if waiting else []

@@ -135,7 +135,7 @@ class ZombieCgroups(_base.Detector):
                 "memory cgroups were not counted in the day before the event", Need.MEMORY_CGROUPS
             )
         gauges, is_cut = _cut_at_steps(gauges, case.event.time_us)
-        at = _row_at(gauges, case.event.time_us)
+        at = gauges.row_at(case.event.time_us)
         if case.event.time_us - int(gauges.time_us[at]) > MAX_AGE_US:
             why = freshness.explain_silence(case, Need.MEMORY_CGROUPS)
             raise _base.MissingError(why, Need.MEMORY_CGROUPS)
@@ -221,10 +221,6 @@ def _draft(
     return draft
 
 
-def _row_at(gauges: trends.Gauges, time_us: int) -> int:
-    return max(0, int(np.searchsorted(gauges.time_us, time_us, "right")) - 1)
-
-
 def _cut_at_steps(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, bool]:
     """Keep the readings from the last reboot, purge or burst before the event to the first after it.
 
@@ -237,7 +233,7 @@ def _cut_at_steps(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, 
     burst = (rises > FALL_MIN) & (rates > trends.BURST * np.median(rates if len(rates) else 0))
     cuts = np.flatnonzero(fell | burst | (np.diff(gauges.boot) != 0)) + 1
     edges = [0, *cuts.tolist(), len(dying)]
-    at = _row_at(gauges, event_us)
+    at = gauges.row_at(event_us)
     first = max(edge for edge in edges if edge <= at)
     last = min(edge for edge in edges if edge > at)
     if at + 1 - first >= GROWTH_READINGS:  # the time after the event is not needed

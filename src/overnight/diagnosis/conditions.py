@@ -328,9 +328,8 @@ def _shared(pair: Pair) -> Judgement:
         JUDGES[name](dataclasses.replace(pair, cause=each)) for each in causes for name in names
     )
     shared = [judgement.text for judgement in judged if judgement.fit == 1]
-    disks = [disk for end in (pair.cause, pair.effect) if (disk := _disk(end))]
-    if len(disks) == 2 and len(set(disks)) == 1:
-        shared.append(f"same disk: {disks[0]}")
+    if (disk := _disk(pair.cause)) and disk == _disk(pair.effect):
+        shared.append(f"same disk: {disk}")
     if shared or ran:
         return Judgement(1.0, "; ".join(dict.fromkeys((*ran, *shared))))
     if is_elsewhere and effect.core != cause.core:
@@ -340,15 +339,13 @@ def _shared(pair: Pair) -> Judgement:
             return other
     values = pair.effect.evidence[0].values if pair.effect.evidence else {}
     more = {name: values[name] for name in ("pid", "disk", "device") if values.get(name)}
-    named = ", ".join(
-        f"{name} {value}" for name, value in {**effect.as_json(), **more}.items() if name != "host"
-    )
+    subject = {**effect.as_json(), **more}
+    named = [f"{name} {value}" for name, value in subject.items() if name != "host"]
     what = f"{pair.effect.kind} names none of these"
     if named:
-        what = here[0].summary if here else f"no evidence connects {named} with it"
-    return Judgement(
-        None, f"a core, cgroup, unit, process, interface or disk that both use: {what}"
-    )
+        what = here[0].summary if here else f"no evidence connects {', '.join(named)} with it"
+    text = f"a core, cgroup, unit, process, interface or disk that both use: {what}"
+    return Judgement(None, text)
 
 
 def _disk(finding: Finding) -> str:

@@ -85,9 +85,8 @@ def _conclude(
     score = winner.score * completeness.multiply(gaps)
     blames = not known.is_effect(winner.root.kind)
     confidence = calibration.known().probability(score) if blames else 0.0
-    if is_outcome(
-        end.kind
-    ):  # the probability of the incident's cause, and that the incident led to the outcome
+    # The probability of the incident's cause, and that the incident led to the outcome.
+    if is_outcome(end.kind):
         confidence *= winner.links[-1].strength
         if chains.find_other_incident(winner, others):
             confidence *= EITHER

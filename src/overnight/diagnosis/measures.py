@@ -152,14 +152,12 @@ class Evidence:
         return [number for _, number in self.readings(signal, column, window, key)]
 
     def is_recorded(self, signal: str) -> bool:
-        window = self.case.window
-        return signal in self.case.ring.signals(self.case.host, window.begin_us, window.end_us)
+        return signal in self.case.recorded(self.case.window)
 
     def require_fresh(self, signals: Sequence[str]) -> None:
         """Raise NoDataError where one of the signals was recorded, but not until the event."""
         case = self.case
-        span = case.baseline.begin_us, case.window.end_us
-        recorded = {"events", "nic-queues", *case.ring.signals(case.host, *span)}
+        recorded = {"events", "nic-queues", *case.recorded(case.whole)}
         recorded |= {"profiles"} if case.has_profile(case.window) else set()
         for signal in recorded.intersection(signals):
             if why := freshness.explain_doubt(case, signal):

@@ -103,7 +103,7 @@ def _night(case: cases.Case) -> Coverage | None:
 
 def _signals(case: cases.Case) -> float:
     """Return the share of the incident window, as far as it has passed, whose seconds were kept."""
-    if not case.has_signals(case.window):
+    if not case.recorded(case.window):
         return 0.0
     covered = case.cores(case.window).coverage.covered_seconds
     if not covered:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -50,11 +49,6 @@ class Context:
     blobs: blobs.Blobs
     clock: Callable[[], int]
     limits: Limits
-
-
-def now_us() -> int:
-    """Return µs since 1970: rows are shared between servers, so this is the wall clock."""
-    return time.time_ns() // 1000
 
 
 def find_host(connection: engine.Connection, name: str, *, lock: bool = False) -> str:

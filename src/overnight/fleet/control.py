@@ -38,7 +38,7 @@ from overnight.fleet.sql import (
     token_rows,
     window_rows,
 )
-from overnight.model import control_plane, uplink
+from overnight.model import control_plane, times, uplink
 from overnight.model.times import DAY_US
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ControlPlane:
         where: engine.Database,
         blobs: blob_folders.Blobs,
         *,
-        clock: Callable[[], int] = context.now_us,
+        clock: Callable[[], int] = times.now_us,
         limits: context.Limits | None = None,
     ) -> None:
         """Raise CannotError for a blob folder that is not the one of this database."""

@@ -70,24 +70,20 @@ def limit_times(report: uplink.Report, now_us: int, days: int) -> tuple[uplink.R
         if spell.begin_us < limit and spell.end_us >= since
     )
     rollups = tuple(rollup for rollup in report.rollups if since <= rollup.begin_us < limit)
+    limited = dataclasses.replace(report, events=events, spells=observed, rollups=rollups)
     notes = []
     dated = sum(a is not b for a, b in zip(events, report.events, strict=True))
     left = sum(rollup.begin_us >= limit for rollup in report.rollups)
     cut = sum(spell.end_us > limit for spell in report.spells)
+    what = f"the clock of the host is ahead: {plural(dated, 'event')} stored with the time of receipt, "
     if dated + left + cut:
-        notes.append(
-            f"the clock of the host is ahead: {plural(dated, 'event')} stored with the time of receipt, "
-            f"{plural(left, 'rollup')} dropped, {plural(cut, 'spell')} cut"
-        )
+        notes.append(f"{what}{plural(left, 'rollup')} dropped, {plural(cut, 'spell')} cut")
     left = sum(rollup.begin_us < since for rollup in report.rollups)
     cut = sum(spell.begin_us < since for spell in report.spells)
+    what = f"older than {days} days: "
     if left + cut:
-        notes.append(
-            f"older than {days} days: {plural(left, 'rollup')} dropped, {plural(cut, 'spell')} cut"
-        )
-    return dataclasses.replace(report, events=events, spells=observed, rollups=rollups), "; ".join(
-        notes
-    )
+        notes.append(f"{what}{plural(left, 'rollup')} dropped, {plural(cut, 'spell')} cut")
+    return limited, "; ".join(notes)
 
 
 def _cut(spell: uplink.Observed, since_us: int, limit_us: int) -> uplink.Observed:

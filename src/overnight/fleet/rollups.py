@@ -30,6 +30,7 @@ LONGEST = (6 * 3_600, 7 * 86_400)
 MAX_ROWS = 250_000
 MAX_FILE_ROWS = 1 << 40
 TRIES = 5
+MAX_FILES = 200  # compacted in one run
 
 
 class Rollups:
@@ -56,9 +57,8 @@ class Rollups:
         from overnight.fleet import levels
 
         begin, end = window.begin_us // DAY_US, -(-window.end_us // DAY_US)
-        slot_us = (
-            levels.SLOTS[level] * SECOND_US or 1
-        )  # what is not in a file yet is added to whole slots
+        # What is not in a file yet is added to whole slots.
+        slot_us = levels.SLOTS[level] * SECOND_US or 1
         since, until = window.begin_us // slot_us * slot_us, -(-window.end_us // slot_us) * slot_us
         with self._database.read() as connection:
             host_id = context.find_host(connection, host)
@@ -140,19 +140,19 @@ class Rollups:
         files.publish(fresh, path)
         return self._blobs.relative(path)
 
-    def maintain(self, limit: int = 200) -> int:
+    def maintain(self) -> int:
         """Compact what is due, and remove levels and days that are too old; return how many files changed."""
         today, limits = self._control.clock() // DAY_US, self._control.limits
         with self._database.read() as connection:
-            due = rollup_rows.list_due(connection, today, limits.rollup_rows, limit)
+            due = rollup_rows.list_due(connection, today, limits.rollup_rows, MAX_FILES)
             names = host_rows.read_names(connection)
             work = [(*found, 0) for found in due]
             for level, days in enumerate(limits.rollup_days[:-1], 1):
-                old = rollup_rows.list_fine(connection, today - days, level, limit)
+                old = rollup_rows.list_fine(connection, today - days, level, MAX_FILES)
                 work += [(*found, level) for found in old]
         done = sum(
             self.compact(host_id, names[host_id], day, level)
-            for host_id, day, level in work[:limit]
+            for host_id, day, level in work[:MAX_FILES]
             if host_id in names
         )
         with self._database.write("forget rollups") as connection:

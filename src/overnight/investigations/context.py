@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+
+from overnight.model import times
 
 if TYPE_CHECKING:
     from overnight.database import engine
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
     from overnight.reservations import control
 
 DRIVER_SECONDS = 300  # lease of a driver, longer than a first verdict takes
-
-
-def now_us() -> int:
-    """Return µs since 1970: rows are shared between machines, so this is the wall clock."""
-    return time.time_ns() // 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,5 +105,5 @@ class Context:
     reservations: control.ControlPlane
     hosts: Callable[[Investigation], HostControl]  # the same for the same investigation
     hooks: Hooks
-    clock: Callable[[], int] = now_us
+    clock: Callable[[], int] = times.now_us
     endpoint: Callable[[], str] = lambda: ""  # URL that agents of reserved hosts report to

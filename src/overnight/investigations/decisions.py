@@ -196,11 +196,10 @@ def choose_arms(investigation: Investigation) -> tuple[int, ...]:
     return own or tuple(open_arms[:1])
 
 
-def find_compared(investigation: Investigation) -> int | None:
+def find_compared(investigation: Investigation, event: str) -> int:
     """Return the arm with which an experiment is compared: that of the event whose cause it tests."""
-    event = investigation.experiment and investigation.experiment.event
     arms = enumerate(investigation.arms)
-    return next((at for at, arm in arms if any(seen.event == event for seen in arm.occurrences)), None)  # fmt: skip
+    return next((at for at, arm in arms if any(seen.event == event for seen in arm.occurrences)), 0)
 
 
 def find_arm(investigation: Investigation, at: int | None) -> tuple[ArmPlan, ArmRun]:
@@ -208,9 +207,9 @@ def find_arm(investigation: Investigation, at: int | None) -> tuple[ArmPlan, Arm
     plan = investigation.plan
     if at is not None:
         return plan.arms[at], investigation.arms[at]
-    experiment, like = investigation.experiment, find_compared(investigation)
+    experiment = investigation.experiment
     assert experiment is not None
-    before = plan.arms[like or 0]
+    before = plan.arms[find_compared(investigation, experiment.event)]
     seconds = plan.experiment.seconds or before.seconds
     return dataclasses.replace(before, seconds=seconds, changes=experiment.arm.changes), experiment.arm  # fmt: skip
 

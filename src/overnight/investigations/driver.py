@@ -241,7 +241,7 @@ class Driver:
         if now.experiment.arm.state is not ArmState.ENDED:
             arms.Arm(self, None).step(why)
             return
-        before = now.arms[decisions.find_compared(now) or 0]
+        before = now.arms[decisions.find_compared(now, now.experiment.event)]
         judged = self.control.hooks.judge(now, before, now.experiment.arm)
         undone = not decisions.list_left(now.experiment.arm)
         self.save(
@@ -261,15 +261,11 @@ class Driver:
         if not chosen.steps:
             self.save(self.note(f"no experiment: {chosen.why}"), phase=Phase.RELEASE)
             return
-        arm = ArmRun(kind=ArmKind.FIXED, hosts=())
-        made = ExperimentRun(change=chosen.change, why=chosen.why, arm=arm, event=chosen.event)
-        like = decisions.find_compared(dataclasses.replace(now, experiment=made)) or 0
+        like = decisions.find_compared(now, chosen.event)
         changes = (*now.plan.arms[like].changes, *chosen.steps)
-        arm = dataclasses.replace(arm, hosts=now.arms[like].hosts, changes=changes)
-        self.save(
-            self.note(f"experiment: {chosen.change}; {chosen.why}"),
-            experiment=dataclasses.replace(made, arm=arm),
-        )
+        arm = ArmRun(kind=ArmKind.FIXED, hosts=now.arms[like].hosts, changes=changes)
+        made = ExperimentRun(change=chosen.change, why=chosen.why, arm=arm, event=chosen.event)
+        self.save(self.note(f"experiment: {chosen.change}; {chosen.why}"), experiment=made)
 
     def diagnose(self, seen: Occurrence) -> Occurrence | None:
         """Return an event with its first verdict, or the reason why there is none; None while its window is missing."""

@@ -17,7 +17,7 @@ from overnight import errors
 from overnight.agent import event_pins, task_config, task_runner
 from overnight.agent.uplink import tasks as task_files
 from overnight.investigations import context
-from overnight.model import files
+from overnight.model import files, times
 from overnight.model.control_plane import EventFilter, HostFilter
 from overnight.model.host_changes import Builtin
 from overnight.model.pins import Pin, Pins
@@ -90,7 +90,7 @@ class LocalHost(context.HostControl):
             return
         task = {"id": task_id, "kind": kind, "arguments": dict(arguments)}
         files.make_folder(folder)
-        expires_us = context.now_us() + DAY_US
+        expires_us = times.now_us() + DAY_US
         files.write_atomically(folder / "task.json", json.dumps({**task, "expires_us": expires_us}))
 
     def look(self, task_ids: Sequence[str]) -> Mapping[str, context.TaskStatus]:
@@ -106,7 +106,7 @@ class LocalHost(context.HostControl):
         return found
 
     def stop(self, host: str, task_id: str) -> None:
-        now_us = context.now_us()
+        now_us = times.now_us()
         self.start(host, _stop_id(task_id, now_us, 3 * SECOND_US), TaskKind.STOP, {"task": task_id})
 
     def list_events(self, hosts: Sequence[str], begin_us: int, end_us: int) -> Sequence[Event]:

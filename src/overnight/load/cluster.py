@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight.load import constancy, measurement, processes, runner, workloads
+from overnight.model import times
 from overnight.model.load import Constancy
 from overnight.store import loads
 
@@ -99,7 +100,7 @@ def combine(
     if len(losses) > 1 and None not in losses:
         figures.append("hosts ended with different losses: processors or libraries differ")
     seconds = min((host.verdict.seconds for host in hosts), default=0)
-    now = time.time_ns() // 1000
+    now = times.now_us()
     endings = {host.ended_by for host in hosts}
     return runner.Outcome(
         id="",

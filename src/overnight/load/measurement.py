@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight import sources
 from overnight.model import cpu as modes
-from overnight.model import process_identity
+from overnight.model import process_identity, times
 from overnight.sources import cpu, pressure
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Meter:
             used[now.ranks[pid]] += total - before.used.get(pid, 0.0)
         shares = {core: _shares(before.cores.get(core), times) for core, times in now.cores.items()}
         return Second(
-            us=time.time_ns() // 1000,
+            us=times.now_us(),
             at=now.time - self._begin,
             warm=warm,
             values={m.name: self._value(m, before, now, used, lasted) for m in self._metrics},

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight import errors, load, sources
 from overnight.load import constancy, measurement, processes, workloads
+from overnight.model import times
 from overnight.store import loads
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Outcome:
 
     def as_json(self) -> dict[str, object]:
         """Schema docs/schemas/load-1.json."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = vars(self).copy()
         del values["path"]
         return {
             "schema": "overnight.load/1",
@@ -140,7 +141,7 @@ def run(
         stack.callback(running.end)
         file = None
         running.wait_ready(stop)
-        began = time.time_ns() // 1000
+        began = times.now_us()
         meter = measurement.Meter(running, metrics, cores)
         if home is not None:
             pids = [pid for _, pid in running.all_pids()]
@@ -150,7 +151,7 @@ def run(
         loop = _Loop(plan, running, meter, metrics, file, on_second)
         ended_by = loop.go(stop)
         verdict = loop.judge()
-        ended = time.time_ns() // 1000
+        ended = times.now_us()
         if file is not None:
             file.verdict(ended, verdict.as_json(), ended=True)
     losses = {trial.loss for trial in running.trials}

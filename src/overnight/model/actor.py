@@ -21,9 +21,8 @@ class Actor(NamedTuple):
     """A process of a unit. Restarts keep the identity: a pid is not part of it."""
 
     process: str
-    unit: str = (
-        ""  # the pod (namespace/name), else the systemd unit, else the cgroup; "": not known
-    )
+    # The pod (namespace/name), else the systemd unit, else the cgroup; "": not known.
+    unit: str = ""
 
     @property
     def pod(self) -> tuple[str, str] | None:

@@ -172,13 +172,13 @@ def locked(path: pathlib.Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | None:
+def find_disk_problem(folder: pathlib.Path) -> OSError | None:
     """Try to reserve space in a folder; return the error where the disk is full or read-only."""
     import tempfile
 
     try:
         with named(folder), tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, room)
+            os.posix_fallocate(file.fileno(), 0, 1 << 20)
     except OSError as error:
         return error if error.errno in DISK else None
     return None

@@ -15,9 +15,8 @@ class Constancy(enum.StrEnum):
     REPLAYED = "as recorded"  # it followed a recorded profile, which is not constant
 
 
-VICTIM = (
-    "rehearsal-victim"  # the workload of the processes that a rehearsal starves; nothing judges it
-)
+# The workload of the processes that a rehearsal starves; nothing judges it.
+VICTIM = "rehearsal-victim"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,6 +43,9 @@ class PoolStatus(enum.StrEnum):
     ARCHIVED = "archived"  # as draining, and hidden from lists
 
 
+WINDS_DOWN = (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
+
+
 class MemberState(enum.StrEnum):
     """`pool_state`. A member that is gone keeps its last state and has `gone_us`."""
 
@@ -143,7 +146,7 @@ class Pool:
     @property
     def winds_down(self) -> bool:
         """Whether unclaimed members are terminated."""
-        return self.status in (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
+        return self.status in WINDS_DOWN
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

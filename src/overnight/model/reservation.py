@@ -188,9 +188,8 @@ class Preflight:
             if self.order.evict and not w.stays
         ]
         others = (text for plan in self.hosts for text in plan.disrupts)
-        disruptive = tuple(
-            dict.fromkeys((*evicted, *others))
-        )  # hosts of one group disturb the same
+        # Hosts of one group disturb the same.
+        disruptive = tuple(dict.fromkeys((*evicted, *others)))
         differ = (f"{plan.host.name}: {text}" for plan in self.hosts for text in plan.differences)
         object.__setattr__(self, "disruptive", disruptive)
         object.__setattr__(self, "concerns", (*disruptive, *differ))
@@ -238,9 +237,8 @@ class Member:
 
     name: str  # as the platform has it
     agent: str  # as in ReservedHost
-    fleet_host: str = (
-        ""  # name under which its agent reports to the server of the database; '' if it does not
-    )
+    # Name under which its agent reports to the server of the database; '' if it does not.
+    fleet_host: str = ""
     agent_us: int | None = None  # when its agent was last heard; None: unknown
 
 

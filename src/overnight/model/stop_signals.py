@@ -14,13 +14,16 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def stop_on_signals(stop: threading.Event) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def stop_on_signals(stop: threading.Event | None = None) -> Iterator[threading.Event]:
     """Set `stop` on SIGINT and SIGTERM instead of ending the process.
 
     Only the main thread may install handlers; elsewhere the caller of that thread stops it. A handler is
     installed even where SIGINT is ignored, as in a background job of a shell.
     """
-    return _handle(STOP_SIGNALS, lambda *_: _set(stop))
+    event = stop or threading.Event()
+    with _handle(STOP_SIGNALS, lambda *_: _set(event)):
+        yield event
 
 
 def stop_then_interrupt(stop: threading.Event) -> contextlib.AbstractContextManager[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+MAX_QUOTED = 60
 WORD = re.compile(r"[A-Za-z0-9_.:/@+-]{1,64}")
 
 
@@ -24,15 +25,15 @@ def printable(text: str, *, keep: str = "", limit: int | None = None) -> str:
     )
 
 
-def quoted(text: str, limit: int = 60) -> str:
+def quoted(text: str) -> str:
     r"""Quote text from elsewhere: it cannot end the quotation, nor seem to, and is cut.
 
     >>> print(quoted('night", costs 0\x1b \u201d'))
     "night\x22, costs 0\x1b \u201d" (text from elsewhere)
     """
     # ASCII alone: other characters look like a quotation mark, or like a letter of a known name.
-    escaped = text[:limit].encode("unicode_escape").decode().replace('"', r"\x22")
-    return f'"{escaped}{"…" * (len(text) > limit)}" (text from elsewhere)'
+    escaped = text[:MAX_QUOTED].encode("unicode_escape").decode().replace('"', r"\x22")
+    return f'"{escaped}{"…" * (len(text) > MAX_QUOTED)}" (text from elsewhere)'
 
 
 def foreign(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import fractions
 import re
+import time
 
 from overnight import errors
 
@@ -157,6 +158,11 @@ def _since_epoch(when: datetime.datetime, zone: datetime.tzinfo | None) -> int:
     if when.tzinfo is None:
         when = when.replace(tzinfo=zone) if zone else when.astimezone()
     return (when - EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def now_us() -> int:
+    """Return µs since the epoch. Hosts share rows and marks, so this is the wall clock."""
+    return time.time_ns() // 1000
 
 
 def format_instant(us: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from overnight.model import times
 from overnight.pools import pool_errors, provider_client, wakeups
 from overnight.pools.sql import shared_values
 
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from overnight import pools
     from overnight.database import engine
     from overnight.model.pool import Member
-
-
-def now_us() -> int:
-    """Return µs since 1970: rows are shared between processes, so this is the wall clock."""
-    return time.time_ns() // 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +43,7 @@ def make(
     where: engine.Database,
     providers: Mapping[str, pools.Provider],
     *,
-    clock: Callable[[], int] = now_us,
+    clock: Callable[[], int] = times.now_us,
 ) -> Context:
     with where.read() as connection:
         owner = shared_values.get(connection, "owner")

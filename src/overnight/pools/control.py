@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from overnight.model import times
 from overnight.pools import (
     admin,
     autoscaler,
@@ -41,7 +42,7 @@ class ControlPlane:
         where: engine.Database,
         providers: Mapping[str, pools.Provider],
         *,
-        clock: Callable[[], int] = context.now_us,
+        clock: Callable[[], int] = times.now_us,
     ) -> None:
         self.context = control = context.make(where, providers, clock=clock)
         self._maintenance = work = maintenance.Maintenance(control)

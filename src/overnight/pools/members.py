@@ -76,9 +76,7 @@ class MemberActions:
         """
         now = self._control.clock()
         with self._database.write("terminate member") as connection:
-            member = member_rows.find(connection, member_id)
-            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
-            member = member_rows.find(connection, member_id)
+            member, pool = _lock(connection, member_id)
             if member.gone_us is not None:
                 return member
             claim = claim_rows.find_last(connection, member_id)
@@ -121,9 +119,7 @@ class MemberActions:
         member_id, _, operation = task.partition(":")
         now = self._control.clock()
         with self._database.write("cancel task") as connection:
-            member = member_rows.find(connection, member_id)
-            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
-            member = member_rows.find(connection, member_id)
+            member, pool = _lock(connection, member_id)
             if member.task != task:
                 raise pool_errors.TaskNotFoundError(task, member)
             if operation == LAUNCH:
@@ -150,9 +146,7 @@ class MemberActions:
         """Hold a member for inspection (not claimed, recycled or counted), or release it again."""
         now = self._control.clock()
         with self._database.write("cordon") as connection:
-            member = member_rows.find(connection, member_id)
-            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
-            member = member_rows.find(connection, member_id)
+            member, pool = _lock(connection, member_id)
             if member.gone_us is not None:
                 raise pool_errors.MemberNotFoundError(member_id)
             if member.cordoned is not cordoned:
@@ -221,3 +215,10 @@ def _is_reusable(pool: Pool, member: Member, now: int) -> bool:
 def _must_be_open(claim: Claim) -> None:
     if claim.released_us is not None:
         raise pool_errors.ClaimEndedError(claim.id, claim.release_reason)
+
+
+def _lock(connection: engine.Connection, member_id: str) -> tuple[Member, Pool]:
+    """Return a member as it is while its pool is locked, and the pool."""
+    pool_id = member_rows.find(connection, member_id).pool_id
+    pool = pool_rows.lock(connection, pool_id, deleted=True)
+    return member_rows.find(connection, member_id), pool

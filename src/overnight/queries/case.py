@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Facts = Mapping[str, Mapping[str, object]]
-PROBLEMS = (
-    "agent-problems"  # what the flight recorder reports of itself; see agent/recorder_loop.py
-)
+# What the flight recorder reports of itself; see agent/recorder_loop.py.
+PROBLEMS = "agent-problems"
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US
@@ -96,6 +95,11 @@ class Case:
     def baseline(self) -> Window:
         """Ten minutes until a minute before the incident window, if they are recorded and undisturbed."""
         return self.compared.window
+
+    @property
+    def whole(self) -> Window:
+        """The time from the begin of the baseline to the end of the incident window."""
+        return Window(self.baseline.begin_us, self.window.end_us)
 
     @functools.cached_property
     def compared(self) -> baselines.Baseline:
@@ -249,16 +253,15 @@ class Case:
         at_us = self.event.time_us if at_us is None else at_us
         return self.ring.facts(self.host, signal, at_us).state
 
-    def has_signals(self, window: Window) -> bool:
-        """Return whether the flight recorder recorded anything in a window."""
-        return bool(self.ring.signals(self.host, window.begin_us, window.end_us))
+    def recorded(self, window: Window) -> Mapping[str, tuple[str, ...]]:
+        """Return the signals with numbers that the flight recorder recorded in a window, and their columns."""
+        return self.ring.signals(self.host, window.begin_us, window.end_us)
 
     @functools.cached_property
     def imported(self) -> frozenset[Need] | None:
         """What imported files contain at the event; None where the recorder ran, or nothing was imported."""
-        window = self.window
-        recorded = self.ring.signals(self.host, window.begin_us, window.end_us)
-        files = self.events(Window(self.baseline.begin_us, window.end_us), IMPORTED)
+        recorded = self.recorded(self.window)
+        files = self.events(self.whole, IMPORTED)
         if not files or recorded.keys() - {Need.CPU}:
             return None
         # A kernel log that ends before the event does not show that nothing happened.
@@ -267,7 +270,7 @@ class Case:
         contained = {
             Need.CPU: Need.CPU in recorded,
             Need.EVENTS: any(log.overlaps(at_us, at_us + 1) for log in logs),
-            Need.PROFILES: self.has_profile(window),
+            Need.PROFILES: self.has_profile(self.window),
         }
         return frozenset(need for need, is_there in contained.items() if is_there)
 

@@ -40,7 +40,7 @@ class Heatmap:
     source: Literal["stacks", "signals"] = "stacks"
 
     def as_json(self) -> dict[str, object]:
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields = vars(self).copy()
         del fields["recorded"]  # as `coverage.gaps`
         return fields | {"values": self.values.tolist(), "coverage": self.coverage.as_json()}
 

@@ -66,13 +66,13 @@ class NotReproduced:
         return 1 / self.missed_rate if self.missed_rate else None
 
 
-def bound_missed(exposure: float, confidence: float = CONFIDENCE) -> float | None:
+def bound_missed(exposure: float) -> float | None:
     """Return the largest rate at which no event in that exposure is still likely: the rule of three.
 
     >>> round(bound_missed(100), 5), bound_missed(0)
     (0.02996, None)
     """
-    return -math.log(1 - confidence) / exposure if exposure > 0 else None
+    return -math.log(1 - CONFIDENCE) / exposure if exposure > 0 else None
 
 
 def explain(run: Investigation, host_hours: Mapping[str, float]) -> NotReproduced:

@@ -60,9 +60,8 @@ class Rates:
     seconds: Floats
     values: dict[str, Floats]
     coverage: Coverage
-    usual_seconds: float = (
-        0.0  # median of the seconds, also of readings near the window; 0: there are none
-    )
+    # Median of the seconds, also of readings near the window; 0: there are none.
+    usual_seconds: float = 0.0
 
     def of_first_key(self, column: str) -> Floats:
         """Return each interval's rate, for signals with one key; 0 where it is not known."""

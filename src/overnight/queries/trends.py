@@ -40,6 +40,10 @@ class Gauges:
     boot: Integers
     values: dict[str, Integers]
 
+    def row_at(self, time_us: int) -> int:
+        """Return the last row until a moment, else the first."""
+        return max(0, int(np.searchsorted(self.time_us, time_us, "right")) - 1)
+
 
 def gauges(
     source: reader.Reader,
@@ -47,18 +51,17 @@ def gauges(
     signal: str,
     window: Window,
     columns: Collection[str],
-    key: str = "",
 ) -> Gauges:
-    """Return all readings of one key; for signals recorded every ten seconds or less often."""
+    """Return all readings of a signal without keys, recorded every ten seconds or less often."""
     times: list[int] = []
     boots: list[int] = []
     values: dict[str, list[int]] = {name: [] for name in columns}
     known: dict[str, int] = {}
-    for frame in source.numbers(host, signal, window.begin_us, window.end_us, (key,), columns):
-        if key not in frame.keys or not set(columns) <= set(frame.columns):
+    for frame in source.numbers(host, signal, window.begin_us, window.end_us, ("",), columns):
+        if "" not in frame.keys or not set(columns) <= set(frame.columns):
             continue
         for name in columns:
-            series_us, numbers = frame.series(key, name)
+            series_us, numbers = frame.series("", name)
             values[name].extend(numbers)
         times.extend(series_us)
         boots.extend([known.setdefault(frame.boot, len(known))] * len(series_us))
@@ -113,18 +116,17 @@ class Growth:
 
     def part(self, first: int, last: int) -> Growth:
         """Return the growth in some of the intervals, both included."""
-        some = slice(first, last + 1)
-        rises = {column: numbers[some] for column, numbers in self.rises.items()}
-        return Growth(self.key, self.begin_us[some], self.end_us[some], self.seconds[some], rises)
+        return self._select(slice(first, last + 1))
 
     def without_bursts(self, column: str) -> Growth:
         """Return the intervals in which a column rose no more than ten times as fast as usual."""
         rates = self.rises[column] / self.seconds
         calm = rates <= BURST * np.median(rates)
-        rises = {name: numbers[calm] for name, numbers in self.rises.items()}
-        if not calm.any():
-            return self
-        return Growth(self.key, self.begin_us[calm], self.end_us[calm], self.seconds[calm], rises)
+        return self._select(calm) if calm.any() else self
+
+    def _select(self, some: slice | npt.NDArray[np.bool_]) -> Growth:
+        rises = {column: numbers[some] for column, numbers in self.rises.items()}
+        return Growth(self.key, self.begin_us[some], self.end_us[some], self.seconds[some], rises)
 
     def total(self, column: str) -> float:
         return float(self.rises[column].sum())

@@ -121,9 +121,8 @@ def _draw(stage: rehearsals.Stage) -> zombie_agent.Cast:
     # Too few calls fit into a brief form for the unit behind a runtime to be known.
     may_be_elsewhere = not stage.brief and shutil.which("systemd-nspawn")
     layout = chance.choice(list(zombie_agent.LAYOUTS)) if may_be_elsewhere else "unit"
-    starts = chance.randint(
-        8, 15 if layout == "unit" else 12
-    )  # of 64 containers at a time all have a name
+    # Of 64 containers at a time all have a name.
+    starts = chance.randint(8, 15 if layout == "unit" else 12)
     cast = zombie_agent.Cast(
         unit=f"{agent}.service",
         supervisor=supervisor,

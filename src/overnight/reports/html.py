@@ -7,7 +7,6 @@ import dataclasses
 import gzip
 import importlib.resources
 import json
-import time
 from typing import TYPE_CHECKING, BinaryIO
 
 from overnight import errors
@@ -88,7 +87,7 @@ def _header(shown: view.View, places: dict[str, dict[str, object]]) -> dict[str,
     return {
         "schema": SCHEMA,
         **{name: getattr(shown, name) for name in COPIED},
-        "generated": times.format_instant(time.time_ns() // 1000),
+        "generated": times.format_instant(times.now_us()),
         "begin_us": window.begin_us,
         "end_us": window.end_us,
         "events": [

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors, reservations
+from overnight.model import times
 from overnight.model.reservation import Check, CheckState
 
 if TYPE_CHECKING:
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
     from overnight.model.reservation import Order, Reservation
 
 DRIVER_SECONDS = 180  # lease of a driver, longer than any one call to a platform
-
-
-def now_us() -> int:
-    """Return µs since 1970: rows and marks are shared between hosts, so this is the wall clock."""
-    return time.time_ns() // 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Hooks:
 class Context:
     database: engine.Database
     providers: Mapping[str, reservations.Provider]
-    clock: Callable[[], int] = now_us
+    clock: Callable[[], int] = times.now_us
     sleep: Callable[[float], None] = time.sleep
     hooks: Hooks = dataclasses.field(default_factory=Hooks)
 

@@ -59,9 +59,8 @@ class Driver:
         self._progress = progress
         self._failed = False  # in this step
         self._marked: set[str] = set()
-        self._blocked: str | None = (
-            None  # why nothing is evicted in this step; None: not looked yet
-        )
+        # Why nothing is evicted in this step; None: not looked yet.
+        self._blocked: str | None = None
         self._touched = ""  # the host of the last call, which may have left a mark
 
     def step(self) -> Reservation:

@@ -19,6 +19,7 @@ from typing import Any
 
 from overnight import errors, pools, reservations
 from overnight.kubernetes_api import configuration
+from overnight.model import times
 from overnight.model.pool import Reason
 from overnight.model.reservation import LEASE_ID, MAX_SECONDS, Held, HostPlan, Lease, Order
 from overnight.pools import pool_errors
@@ -120,16 +121,14 @@ class ReservedNodes(pools.Provider):
         return machines
 
     def _renew(self, host: str, lease: Lease) -> None:
-        now = time.time_ns() // 1000
+        now = times.now_us()
         until = min(now + LEASE_US, lease.cap_us)
         if lease.until_us - now < LEASE_US // 2 and until > lease.until_us:
             self._nodes.renew(host, CLUSTER, dataclasses.replace(lease, until_us=until))
 
     def _choose(self, wanted: Order) -> Iterator[str]:
         """Yield nodes that may be taken; with evictions, the one that disturbs others least first."""
-        found, _ = selection.rank(
-            wanted, self._nodes.list_hosts(wanted), now_us=time.time_ns() // 1000
-        )
+        found, _ = selection.rank(wanted, self._nodes.list_hosts(wanted), now_us=times.now_us())
         plans: Iterator[HostPlan] = (self._nodes.plan(host, wanted) for host in found)
         if wanted.evict:
             plans = iter(sorted(itertools.islice(plans, MAX_PLANS), key=selection.disturbance))
@@ -192,7 +191,7 @@ def _build_id(owner: str, member_id: str) -> str:
 
 
 def _build_lease(order: pools.Order) -> Lease:
-    now = time.time_ns() // 1000
+    now = times.now_us()
     purpose = f"pool {order.pool} member {order.member_id}"
     lease_id, cap_us = _build_id(order.owner, order.member_id), now + MAX_SECONDS * 1_000_000
     return Lease(lease_id, order.owner, now + LEASE_US, cap_us, purpose)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, AnyStr
 
 from overnight import errors
+from overnight.model import cgroups
 
 if TYPE_CHECKING:
     import subprocess
@@ -156,6 +157,15 @@ def list_folder(folder: str) -> list[str]:
         return []
 
 
+def read_cgroup_layout(root: pathlib.Path) -> cgroups.Layout:
+    """Read which cgroup hierarchies are mounted."""
+    try:
+        return cgroups.read_layout(root)
+    except OSError as error:
+        errors.raise_own(error)
+        raise NoDataError(f"/proc/self/mountinfo: {error}") from error
+
+
 def child_directories(path: AnyStr) -> Iterator[os.DirEntry[AnyStr]]:
     """List the child directories of a cgroup; none where it was removed.
 
@@ -229,6 +239,12 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
             first, _, last = part.partition("-")
             cores.extend(range(int(first), int(last or first) + 1))
     return tuple(cores)
+
+
+def open_online(root: pathlib.Path) -> Callable[[], tuple[int, ...]]:
+    """Open a reader of the cores that are online; it raises NoDataError where the kernel does not list them."""
+    file = KeptFile(root / "sys/devices/system/cpu/online")
+    return lambda: parse_cpu_list(file.read().decode("ascii"))
 
 
 def hardware_interfaces(root: pathlib.Path = ROOT) -> list[str]:

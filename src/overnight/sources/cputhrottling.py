@@ -20,7 +20,7 @@ import pathlib
 import time
 from collections.abc import Callable
 
-from overnight import errors, sources
+from overnight import sources
 from overnight.model import cgroups
 
 MAX_CGROUPS = 128
@@ -59,11 +59,7 @@ def open_throttling(
     root: pathlib.Path = sources.ROOT, clock: Callable[[], float] = time.monotonic
 ) -> sources.Reader:
     """Open a reader of the cgroups with a quota, outer ones first; no rows where none has one."""
-    try:
-        layout = cgroups.read_layout(root)
-    except OSError as error:
-        errors.raise_own(error)
-        raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
+    layout = sources.read_cgroup_layout(root)
     if layout.cpu is None:
         raise sources.NoDataError("no cgroup hierarchy has the CPU controller")
     top = os.fspath(root / layout.cpu.relative_to("/"))

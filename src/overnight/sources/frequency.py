@@ -41,7 +41,7 @@ def parse_number(text: bytes | None) -> int:
 def open_frequency(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     """Open a reader of every online core; a column that the host does not have is -1."""
     folder = os.fspath(root / "sys/devices/system/cpu")
-    online = sources.KeptFile(f"{folder}/online")
+    online = sources.open_online(root)
     present: tuple[str, ...] | None = None
     reads_frequency = True
 
@@ -56,7 +56,7 @@ def open_frequency(root: pathlib.Path = sources.ROOT) -> sources.Reader:
 
     def read() -> sources.Rows:
         nonlocal present
-        cores = sources.parse_cpu_list(online.read().decode("ascii"))
+        cores = online()
         if present is None:  # files that the first core does not have are not tried again
             first = f"{folder}/cpu{cores[0]}"
             present = tuple(name for name in FILES if os.access(f"{first}/{name}", os.R_OK))

@@ -208,9 +208,7 @@ class KernelLog:
         last = None
         while not self._unread:
             try:
-                data = os.read(self._descriptor, SIZE)
-            except BlockingIOError:
-                data = b""
+                data = self._read_line()
             except BrokenPipeError:
                 continue
             if not data:
@@ -221,6 +219,13 @@ class KernelLog:
             last = numbers[0] if numbers else last
             if after is not None and last is not None and last > after:
                 self._unread.append(data)
+
+    def _read_line(self) -> bytes:
+        """Read a line, b"" at the end; raise BrokenPipeError where lines were overwritten before."""
+        try:
+            return os.read(self._descriptor, SIZE)
+        except BlockingIOError:
+            return b""
 
     def fileno(self) -> int:
         """Return the descriptor to poll: readable when there is a line."""
@@ -248,10 +253,7 @@ class KernelLog:
         overwritten = self.drained = False
         for _ in range(limit - len(records)):
             try:
-                data = os.read(self._descriptor, SIZE)
-            except BlockingIOError:
-                self.drained = True
-                break
+                data = self._read_line()
             except BrokenPipeError:
                 overwritten = True  # the next read returns the oldest remaining line
                 continue

@@ -45,12 +45,12 @@ def parse_softirqs(data: bytes) -> dict[str, tuple[int, ...]]:
 
 def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     file = sources.KeptFile(root / "proc/softirqs", room=65536)
-    online = sources.KeptFile(root / "sys/devices/system/cpu/online")
+    online = sources.open_online(root)
 
     def read() -> dict[str, tuple[int, ...]]:
         rows = parse_softirqs(file.read())
         try:
-            cores = sources.parse_cpu_list(online.read().decode("ascii"))
+            cores = online()
         except sources.NoDataError:
             return rows
         if len(rows) > len(cores):

@@ -44,10 +44,8 @@ def parse_softnet(data: bytes, online: Callable[[], Sequence[int]]) -> dict[str,
 
 def open_softnet(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     file = sources.KeptFile(root / "proc/net/softnet_stat", room=16384)
-    online = sources.KeptFile(root / "sys/devices/system/cpu/online")
-    return lambda: parse_softnet(
-        file.read(), lambda: sources.parse_cpu_list(online.read().decode("ascii"))
-    )
+    online = sources.open_online(root)
+    return lambda: parse_softnet(file.read(), online)
 
 
 COLUMNS = ("processed", "dropped", "squeezed", "received_rps", "flow_limit")

@@ -40,9 +40,8 @@ class Tasks:
     thread: list[str]  # the thread's name (comm); it may contain spaces, digits, colons
     process: list[str]  # the program, as model.programs names it
     unit: list[str]  # the pod, else the systemd unit, else the cgroup's path
-    row: npt.NDArray[np.int32] | None = (
-        None  # index into the processes, -1: none; None: no such table
-    )
+    # Index into the processes, -1: none; None: no such table.
+    row: npt.NDArray[np.int32] | None = None
     # The program that keeps starting processes like this one; '' where it lives a second or more.
     launcher: list[str] = dataclasses.field(default_factory=list)
 

@@ -12,11 +12,10 @@ import os
 import pathlib
 import platform
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from overnight.model import files, process_identity
+from overnight.model import files, process_identity, times
 from overnight.model.load import VICTIM, Load, Worker
 from overnight.store import run_files
 from overnight.store.ring import journal
@@ -98,13 +97,11 @@ def read_seconds(home: pathlib.Path, load: Load) -> Iterator[dict[str, Any]]:
 @contextlib.contextmanager
 def note_victim(home: pathlib.Path, core: int, pids: Iterable[int]) -> Iterator[None]:
     """Store which processes of this host a rehearsal starves while the block runs."""
-    file = LoadWriter(
-        home, platform.node() or "host", VICTIM, (core,), time.time_ns() // 1000, {}, pids
-    )
+    file = LoadWriter(home, platform.node() or "host", VICTIM, (core,), times.now_us(), {}, pids)
     try:
         yield
     finally:
-        file.verdict(time.time_ns() // 1000, {}, ended=True)
+        file.verdict(times.now_us(), {}, ended=True)
         file.close()
 
 

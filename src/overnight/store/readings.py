@@ -22,12 +22,11 @@ import os
 import pathlib
 import re
 import secrets
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from overnight import errors
-from overnight.model import files
+from overnight.model import files, times
 from overnight.model.instrument import Reading, Recording, Usage
 from overnight.store import run_files
 from overnight.store.ring import journal
@@ -49,7 +48,7 @@ class ReadingWriter:
         self, home: pathlib.Path, host: str, instrument: str, target: str, began_us: int = 0
     ) -> None:
         self.id = secrets.token_hex(4)
-        self.began_us = began_us or time.time_ns() // 1000
+        self.began_us = began_us or times.now_us()
         self._folder = run_files.find_folder(home, PART, host)
         run = {"id": self.id, "host": host, "instrument": instrument, "target": target}
         self._head = {"format": FORMAT, "version": VERSION, **run, "began_us": self.began_us}
@@ -70,10 +69,10 @@ class ReadingWriter:
                 self._file.append({"us": time_us, "readings": some})
         if self._file.size > FILE_BYTES:
             self._file.close()
-            self._file = self._open(max(time.time_ns() // 1000, run_files.began(self.path) + 1))
+            self._file = self._open(max(times.now_us(), run_files.began(self.path) + 1))
 
     def add_usage(self, usage: Usage, *, ended: bool = False) -> None:
-        now = time.time_ns() // 1000
+        now = times.now_us()
         self._file.append(
             {"usage": dataclasses.asdict(usage), "us": now, "ended": ended}, sync=True
         )

@@ -26,9 +26,8 @@ SECONDS = 120  # systemd kills a unit that does not stop after 90 s
 INACTIVE = ("inactive", "failed")
 VALUE = re.compile(r"-?[0-9][0-9,-]*|(?:max|[0-9]+) [0-9]+", re.ASCII)
 LIMITS = ("cpu.max", "cpu.cfs_quota_us")
-LIMITED = re.compile(
-    rf"(?:/[a-z_,]+)?{host_changes.CGROUP.pattern}", re.ASCII
-)  # with v1's hierarchy
+# With v1's hierarchy.
+LIMITED = re.compile(rf"(?:/[a-z_,]+)?{host_changes.CGROUP.pattern}", re.ASCII)
 GONE = (errno.ENOENT, errno.ENODEV)  # ENODEV: a cgroup that is being removed
 
 

@@ -11,10 +11,10 @@ import nodes
 import pytest
 
 from overnight import kubernetes_api, reservations
+from overnight.model import times
 from overnight.model.reservation import Lease
 from overnight.reservations import janitor, preflight
 from overnight.reservations.providers import _kubernetes_marks as marks
-from overnight.reservations.providers import kubernetes
 
 pytestmark = pytest.mark.needs_kubernetes
 DAY_US = 86_400_000_000
@@ -39,7 +39,7 @@ def clean(place: site.Site, days: float = 0.0) -> list[janitor.Cleaned]:
     """Run the janitor with its own rights, so many days from now."""
     now = site.now_us() + round(days * DAY_US)
     with place.account("overnight-janitor") as own, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kubernetes, "_now_us", lambda: now)
+        patch.setattr(times, "now_us", lambda: now)
         return list(janitor.clean(own, place.order, clock=lambda: now, sleep=lambda _: None))
 
 

@@ -20,6 +20,7 @@ from overnight import reservations
 from overnight.app import pool_serving, pools
 from overnight.app import reservations as reservation_app
 from overnight.database import engine
+from overnight.model import times
 from overnight.model.reservation import CheckState, Lease, Order, ReservationState
 from overnight.pools.providers import nspawn as pool_nspawn
 from overnight.reservations import context, control, janitor
@@ -148,7 +149,7 @@ def test_a_machine_that_ends_is_reported_and_not_booted_again(home: pathlib.Path
     assert machine is not None
     inside(machine.address, "systemctl", "poweroff")
     until(lambda: pool_nspawn.find_machine(place) is None)
-    later = dataclasses.replace(plane.context, clock=lambda: context.now_us() + 60_000_000)
+    later = dataclasses.replace(plane.context, clock=lambda: times.now_us() + 60_000_000)
     control.ControlPlane(later).tick()
     now = plane.show(made.id)
     marks = next(check for check in now.held[0].checks if check.name == "marks")

@@ -315,7 +315,15 @@ class Machine:
                 for unit, (share, usual) in births.creator.supervisors.items():
                     coincided = round(share * count)
                     acted = coincided + round(usual * (self.second - count))
-                    rows[f"{births.creator.key} {unit}"] = (count, coincided, self.second, acted)
+                    led = round(coincided / 5)
+                    rows[f"{births.creator.key} {unit}"] = (
+                        count,
+                        coincided,
+                        self.second,
+                        acted,
+                        led,
+                        0,
+                    )
         return rows
 
     def _loops(self) -> dict[str, nights.Births]:

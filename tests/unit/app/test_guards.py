@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from overnight.app import guards, investigations, operations, reservations
+from overnight.app import guards, investigations, operations, pool_guards, reservations
 from overnight.model.control_plane import Change, Principal, Role
 from overnight.model.investigation import Investigation
 from overnight.model.plan import ArmKind, ArmPlan, BudgetPlan, ExperimentPlan, Plan, RehearsalPlan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CLAUDE = Principal("t1", "claude", Role.ADMIN, assistant=True)
 ORDER = Order(provider="kubernetes", where="prod", count=2, seconds=7200)
 PLAN = Plan(name="night", budget=BudgetPlan(hours=10, price=0.5))
-MANY = guards.MANY_HOSTS + 1
+MANY = pool_guards.MANY_HOSTS + 1
 
 
 class Where:
@@ -100,8 +100,8 @@ def admit(
 ) -> tuple[Effect | None, dict[str, Any]]:
     [operation] = [each for each in operations.OPERATIONS if each.action == action]
     rows = Rows(*changes)
-    done = guards.admit(Where(), rows, operation, given, by)  # type: ignore[arg-type]
-    return rows.asked, done
+    done = guards.admit(guards.Call(Where(), rows, given, by), operation)  # type: ignore[arg-type]
+    return rows.asked, dict(done)
 
 
 @pytest.mark.parametrize(

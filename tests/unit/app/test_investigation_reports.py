@@ -222,7 +222,7 @@ def test_the_experiment_tests_the_cause_of_the_report(tmp_path: pathlib.Path) ->
     arm = dataclasses.replace(run.arms[2], kind=ArmKind.FIXED)
     tested = ExperimentRun(change=chosen.change, why=chosen.why, arm=arm, event=chosen.event)
     run = dataclasses.replace(run, experiment=tested)
-    assert decisions.find_compared(run) == 1
+    assert decisions.find_compared(run, chosen.event) == 1
     # Also if another verdict has become stronger with the experiment's own arm.
     late = functools.partial(evidence._read_verdict, run)
     paths = investigation_reports.write(run, nightreports.make_fleet(run), tmp_path, diagnose=late)

@@ -11,7 +11,7 @@ import pytest
 
 from overnight import errors
 from overnight.app import load, reservation_hooks
-from overnight.fleet import context
+from overnight.model import times
 from overnight.model.control_plane import Role
 from overnight.model.load import Constancy
 from overnight.model.reservation import CheckState
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def fleet(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fleetworld.World]:
     world = fleetworld.World(f"sqlite:///{tmp_path / 'pools.db'}", tmp_path / "blobs")
-    monkeypatch.setattr(context, "now_us", world.clock)
+    monkeypatch.setattr(times, "now_us", world.clock)
     yield world
     world.close()
 

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import time
-import types
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,7 @@ import uplinks
 from overnight import errors
 from overnight.agent.uplink import windows
 from overnight.app import bundles, diagnose, window_bundle
+from overnight.model import times
 
 if TYPE_CHECKING:
     from overnight.store.bundle import header
@@ -130,8 +130,8 @@ def test_a_first_bundle_ends_now_and_its_verdict_is_provisional(
         others
     )
     # A long time later nothing follows any more; a whole window lacks nothing.
-    later = types.SimpleNamespace(time_ns=lambda: time.time_ns() + 430 * 10**9)
-    monkeypatch.setattr(diagnose, "time", later)
+    now_us = times.now_us
+    monkeypatch.setattr(times, "now_us", lambda: now_us() + 430 * 10**6)
     verdict = diagnose.diagnose(request).verdict
     assert verdict.notes == tuple(others)
     assert "overnight record --for 12h" in [step.command for step in verdict.next]
@@ -140,7 +140,7 @@ def test_a_first_bundle_ends_now_and_its_verdict_is_provisional(
     ).verdict
     assert {step.command for step in of_server.next} == {""}
     whole = dataclasses.replace(request, bundle=None, home=home, event_id=event.id, until_us=event.time_us + 120 * 10**6)  # fmt: skip
-    monkeypatch.setattr(diagnose, "time", time)
+    monkeypatch.setattr(times, "now_us", now_us)
     assert diagnose.diagnose(whole).verdict.notes == tuple(others)
 
 

@@ -252,6 +252,7 @@ def test_births_below_a_slice_are_explained_by_restarts_of_its_units(
     assert len(_run_detector(home, HIDDEN).findings) == count
 
 
+LEADS = (3, 0)  # births with an action in the second before, and after
 AGENT = {
     "runtime": "docker",
     "cgroup": "/docker",
@@ -262,16 +263,17 @@ AGENT = {
 
 def _container_loop(
     tmp_path: pathlib.Path,
-    units: dict[str, tuple[int, int, int, int]],
+    units: dict[str, tuple[int, ...]],
     *,
     key: str = "docker:ecs-agent",
     fact: dict[str, str | int] = AGENT,
     every: int = 14,
 ) -> evidence.Home:
-    """A container is born every `every` seconds; `units` are the counts of those that acted."""
+    """A container is born every `every` seconds; `units` are the counts of those that acted, before the births by default."""
+    rows = {f"{key} {unit}": (*row, *LEADS[len(row) - 4 :]) for unit, row in units.items()}
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("cgroup-births", 10, lambda s: {key: (s // every, s // every, s // every, 0)})
-    home.signal("cgroup-supervisors", 10, lambda _: {f"{key} {u}": row for u, row in units.items()})
+    home.signal("cgroup-supervisors", 10, lambda _: rows)
     if fact:
         home.facts["cgroup-creators"] = {key: fact}
     return home
@@ -311,6 +313,28 @@ def test_a_unit_supervises_a_container_if_it_acts_at_its_births_more_than_by_cha
     assert any(f"{counts[1]} of {counts[0]} births" in text for text in texts) == bool(unit)
 
 
+@pytest.mark.parametrize(
+    ("units", "unit", "doubt"),
+    [
+        pytest.param({"logs.service": (0, 9)}, "", "not before them", id="it acts after the births"),
+        pytest.param({"logs.service": (4, 4)}, "", "not before them", id="before as often as after"),
+        pytest.param({"ecs.service": (1, 0), "logs.service": (0, 9)}, "ecs.service", "", id="of two, one is first"),
+        pytest.param({"a.service": (3, 0), "b.service": (2, 1)}, "", "a.service and b.service acted before", id="both"),
+    ],
+)  # fmt: skip
+def test_a_unit_that_reacts_to_a_container_does_not_start_it(
+    tmp_path: pathlib.Path, units: dict[str, tuple[int, int]], unit: str, doubt: str
+) -> None:
+    acted = {name: (43, 41, 600, 80, *order) for name, order in units.items()}
+    (finding,) = _run_detector(_container_loop(tmp_path, acted), HIDDEN).findings
+    assert finding.subject.unit == unit
+    assert (finding.confidence > 0.85) == bool(unit)
+    assert [doubt in each.text for each in finding.against if doubt] == [True] * bool(doubt)
+    texts = [each.text for each in finding.evidence if each.source == "cgroup-supervisors"]
+    assert len(texts) == len(units)
+    assert all("in the second before" in text for text in texts)
+
+
 @pytest.mark.parametrize("late", [0, 60])
 def test_a_recorder_that_was_starved_before_the_event_knows_the_unit_of_the_loop(
     tmp_path: pathlib.Path, late: int
@@ -328,7 +352,12 @@ def test_a_recorder_that_began_again_knows_what_it_had_counted(tmp_path: pathlib
     restarted = home.seconds - 60
 
     def read(second: int) -> evidence.Rows:
-        return {"docker:ecs-agent ecs.service": counts if second < restarted else (2, 2, 28, 3)}
+        return {
+            "docker:ecs-agent ecs.service": (
+                *(counts if second < restarted else (2, 2, 28, 3)),
+                *LEADS,
+            )
+        }
 
     home.signal("cgroup-supervisors", 10, read)
     (finding,) = _run_detector(home, HIDDEN).findings
@@ -408,7 +437,9 @@ def test_a_supervisor_of_another_container_with_a_longer_name_is_not_its_own(
     keys = ("docker:ecs", "docker:ecs-2")
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("cgroup-births", 10, lambda s: dict.fromkeys(keys, (s // 14,) * 3 + (0,)))
-    home.signal("cgroup-supervisors", 10, lambda _: {f"{keys[1]} a.service": (43, 41, 600, 80)})
+    home.signal(
+        "cgroup-supervisors", 10, lambda _: {f"{keys[1]} a.service": (43, 41, 600, 80, *LEADS)}
+    )
     home.facts["cgroup-creators"] = dict.fromkeys(keys, AGENT)
     found = {each.subject.container: each for each in _run_detector(home, HIDDEN).findings}
     assert {key: each.subject.unit for key, each in found.items()} == {keys[0]: "", keys[1]: "a.service"}  # fmt: skip

@@ -18,9 +18,10 @@ import reservedhosts
 from overnight.app import reservations as use_cases
 from overnight.app import snapshot, units
 from overnight.interfaces import cli
+from overnight.model import times
 from overnight.model.reservation import Lease, Workload
 from overnight.model.snapshot import Snapshot
-from overnight.reservations import context, decisions
+from overnight.reservations import decisions
 from overnight.reservations.providers import local
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ S = 1_000_000
 
 @pytest.fixture
 def platform(monkeypatch: pytest.MonkeyPatch) -> reservedhosts.Platform:
-    played = reservedhosts.Platform(context.now_us, "a", "b", "c")
+    played = reservedhosts.Platform(times.now_us, "a", "b", "c")
     monkeypatch.setattr(use_cases, "open_providers", lambda *_, **__: {"played": played})
     return played
 
@@ -163,7 +164,7 @@ def test_all_reservations_and_marks_are_released_after_a_question(
     platform: Platform, run: Run, parsed: Parsed
 ) -> None:
     run("reserve --provider played --owner ops")
-    lease = Lease("r-0123456789ab", "team-b", context.now_us() + 9**9 * S, context.now_us() + 9**9 * S)  # fmt: skip
+    lease = Lease("r-0123456789ab", "team-b", times.now_us() + 9**9 * S, times.now_us() + 9**9 * S)  # fmt: skip
     platform.hosts["c"].claim, platform.hosts["c"].mark = lease, lease.text()
     code, out = run("release --all")
     assert code == 2
@@ -202,7 +203,7 @@ def home() -> pathlib.Path:
 
 
 def test_the_janitor_needs_no_database(platform: Platform, run: Run, parsed: Parsed) -> None:
-    ended = context.now_us() - (decisions.GRACE_SECONDS + 60) * S
+    ended = times.now_us() - (decisions.GRACE_SECONDS + 60) * S
     lease = Lease("r-0123456789ab", "ops", ended, ended)
     platform.hosts["c"].claim, platform.hosts["c"].mark = lease, lease.text()
     code, dry = parsed("janitor --provider played --dry-run", "janitor")

@@ -20,9 +20,8 @@ from overnight.app import investigations as use_cases
 from overnight.interfaces import cli
 from overnight.investigations import context as investigation_context
 from overnight.investigations import decisions
-from overnight.model import stop_signals
+from overnight.model import stop_signals, times
 from overnight.model.plan import ArmKind
-from overnight.reservations import context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +56,7 @@ class Clock:
 
     def __call__(self) -> int:
         self.ticks += 1
-        return context.now_us() + self.ticks * 50_000
+        return times.now_us() + self.ticks * 50_000
 
 
 class LocalHost(investigated.Hosts):
@@ -68,7 +67,7 @@ class LocalHost(investigated.Hosts):
 @pytest.fixture
 def hosts(monkeypatch: pytest.MonkeyPatch) -> LocalHost:
     """Play this machine: its reservation and its tasks."""
-    platform = reservedhosts.Platform(context.now_us, "a")
+    platform = reservedhosts.Platform(times.now_us, "a")
     played = LocalHost(Clock())  # type: ignore[arg-type]
     played.fault = (ArmKind.HOT, 2.0)
     monkeypatch.setattr(reservations, "open_providers", lambda *_, **__: {"local": platform})

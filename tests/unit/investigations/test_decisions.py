@@ -272,7 +272,7 @@ def test_an_experiment_repeats_the_arm_of_the_event_whose_cause_it_tests() -> No
     seen = Occurrence("a", "e1", "net.driver_reset", START)
     more = tuple(dataclasses.replace(seen, event=f"o{n}") for n in range(3))
     runs = (ArmRun(kind=ArmKind.COLD, occurrences=more), ArmRun(kind=ArmKind.HOT, occurrences=(seen,)))  # fmt: skip
-    assert decisions.find_compared(make(plan, arms=runs)) is None
+    assert [decisions.find_compared(make(plan, arms=runs), name) for name in ("o2", "e1")] == [0, 1]
     arm = ArmRun(kind=ArmKind.FIXED, hosts=("a",), changes=("purge",))
     experiment = ExperimentRun(change="purge", why="", arm=arm, event="e1")
     now = make(plan, arms=runs, experiment=experiment)

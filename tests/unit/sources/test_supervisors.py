@@ -157,10 +157,22 @@ def test_births_and_actions_are_counted_together_and_apart() -> None:
     looks = [(second % 14 == 1, {ECS} if second % 14 == 0 else {NOISE}) for second in range(140)]
     rows = play(looks)
     # The action of one look and the birth of the next coincide. A unit that acts all the time does, too.
-    assert rows[f"docker:a {ECS}"] == (10, 10, 140, 20)
-    assert rows[f"docker:a {NOISE}"] == (10, 10, 140, 139)
+    assert rows[f"docker:a {ECS}"] == (10, 10, 140, 20, 10, 0)
+    assert rows[f"docker:a {NOISE}"] == (10, 10, 140, 139, 0, 10)
     late = [(second % 14 == 0, {ECS} if second % 14 == 3 else set()) for second in range(140)]
     assert play(late)[f"docker:a {ECS}"][1] == 0
+
+
+def test_what_reacts_to_a_birth_follows_it() -> None:
+    """It is seen in the look of a birth or in the next; a supervisor in that look or in the one before."""
+    looks = []
+    for number in range(10):
+        looks += [(False, set())] * 10
+        looks += [(False, {ECS}), (True, {NOISE})] if number < 3 else [(True, {ECS})]
+        looks += [(False, {NOISE})] if number >= 3 else []
+    rows = play(looks)
+    assert rows[f"docker:a {ECS}"] == (10, 10, len(looks), 20, 3, 0)
+    assert rows[f"docker:a {NOISE}"] == (10, 3, len(looks), 19, 0, 7)
 
 
 def test_creators_and_units_are_bounded() -> None:

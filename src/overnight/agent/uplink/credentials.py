@@ -11,11 +11,10 @@ import contextlib
 import json
 import os
 import pathlib
-import time
 from typing import Any
 
 from overnight import errors, http_client
-from overnight.model import files
+from overnight.model import files, times
 
 ROTATE_US = 7 * 86_400_000_000
 ENROL, ROTATE = "/api/v1/agents/enrol", "/api/v1/agents/rotate"
@@ -53,7 +52,7 @@ class Credentials:
 
     def is_due(self) -> bool:
         """Return whether to replace it: after a week, or if that was begun before."""
-        age_us = time.time_ns() // 1000 - int(self._stored.get("made_us", 0))
+        age_us = times.now_us() - int(self._stored.get("made_us", 0))
         return self.enrolled and ("next" in self._stored or age_us > ROTATE_US)
 
     def rotate(self) -> None:
@@ -76,7 +75,7 @@ class Credentials:
             self._replace(self._client.bearer)
 
     def _replace(self, fresh: str) -> None:
-        self._write({"credential": fresh, "made_us": time.time_ns() // 1000})
+        self._write({"credential": fresh, "made_us": times.now_us()})
         self._client.bearer = fresh
 
     def _read(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from overnight.agent.uplink import (
     tasks,
     windows,
 )
-from overnight.model import files
+from overnight.model import files, times
 
 REPORT = "/api/v1/agents/report"
 POLL_SECONDS = 0.5
@@ -224,7 +224,7 @@ class Uplink:
         is_whole = self._limit == MAX_EVENTS  # else something of it is refused: a part at a time
         events, event_places = self._events.take(self._limit)
         for event in events:
-            self._windows.request(event, time.time_ns() // 1000)
+            self._windows.request(event, times.now_us())
         lines: list[bytes] = []
         line_place = self._spool.place
         if is_whole or not events:
@@ -247,7 +247,7 @@ class Uplink:
         self._first_event = 0.0
         asked = self._follow(answer)
         self._save()
-        self._tasks.forget_old(time.time_ns() // 1000)
+        self._tasks.forget_old(times.now_us())
         more = batch.lines and self._spool.read(1)[0]  # the server was away
         if more or self._limit < MAX_EVENTS or asked & self._changed_inventory().keys():
             delay = 0.2

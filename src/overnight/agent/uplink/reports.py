@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from overnight.agent.uplink import event_tail, rollup_spool, rollups, windows
-from overnight.model import protocol
+from overnight.model import protocol, times
 
 INVENTORY = ("labels", "snapshot", "audit")  # each in a file of its name
 PIECE = 64 << 10
@@ -48,7 +48,7 @@ def encode(batch: Batch, boot: str, folder: pathlib.Path) -> bytes:
                 found.append(_dump(document["rollup"]))
     report: dict[str, Any] = {
         "version": protocol.VERSION,
-        "sent_us": time.time_ns() // 1000,
+        "sent_us": times.now_us(),
         "boot": boot,
         "uptime_us": time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
         "spells": spells,

@@ -7,10 +7,10 @@ import dataclasses
 import os
 import pathlib
 import platform
-import time
 
 from overnight import errors, sources
 from overnight.app.audit import knowledge, owners, restarts, rules, runtime
+from overnight.model import times
 from overnight.model.audit import Gap, Report, Risk
 from overnight.sources import kernel, systemd
 from overnight.sources.image import presets, unit_states, unitfile, units
@@ -61,7 +61,7 @@ def examine(
         host=platform.node() if live else root.name,
         root=str(root),
         live=live,
-        examined_us=time.time_ns() // 1000,
+        examined_us=times.now_us(),
         units=len(every),
         enabled=len(enabled),
         orchestrator=scene.orchestrator,

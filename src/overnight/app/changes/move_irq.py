@@ -41,14 +41,14 @@ def apply(words: tuple[str, ...], context: changes.Context) -> str:
     return f"moved {', '.join(moved)}{_warn()}"
 
 
-def find_irqs(name: str, root: pathlib.Path = sources.ROOT) -> list[int]:
+def find_irqs(name: str) -> list[int]:
     """Return the interrupt, or those that serve the queue: drivers may have one for each direction."""
     queue = host_changes.QUEUE.fullmatch(name)
     if queue is None:
         return [int(name)]
     wanted = queue["interface"], int(queue["queue"])
     try:
-        facts = interrupts.open_queues(root)()
+        facts = interrupts.open_queues(sources.ROOT)()
     except sources.NoDataError:
         facts = {}
     irqs = [

@@ -21,7 +21,7 @@ from overnight.agent.outlets import kubernetes
 from overnight.agent.uplink import event_tail
 from overnight.app.node_events import similar_events, writer
 from overnight.kubernetes_api import client as api
-from overnight.model import clock, uplink
+from overnight.model import clock, times, uplink
 from overnight.store.ring import layout
 
 RIGHTS = "kubectl apply -k deploy/kubernetes/node-events"
@@ -102,7 +102,7 @@ class Follower:
 
     def _follow(self, outlet: kubernetes.Kubernetes) -> None:
         # What happened while this process did not run is written late; the server would delete older Events.
-        since_us = time.time_ns() // 1000 - round(similar_events.KEEP_SECONDS * 1e6)
+        since_us = times.now_us() - round(similar_events.KEEP_SECONDS * 1e6)
         while self._tail.has_new():
             events, places = self._tail.take(BATCH)
             if places == self._tail.places:

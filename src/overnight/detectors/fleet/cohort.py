@@ -140,12 +140,11 @@ def separate(
     chance: np.random.Generator,
 ) -> list[skew.Cohort]:
     """Leave out cohorts that stand out only beside a stronger one of their label: the zones that were not spared."""
-    numbers = {names: group for group, names in enumerate(groups.names)}
-    kept: list[skew.Cohort] = []
+    find, kept = groups.names.index, list[skew.Cohort]()
     for cohort in significant:
-        labels = groups.labels(numbers[cohort.names])
+        labels = groups.labels(find(cohort.names))
         alike = [n for n in range(len(groups.names)) if labels & groups.labels(n)]
-        stronger = [numbers[k.names] for k in kept if numbers[k.names] in alike]
+        stronger = [n for n in (find(each.names) for each in kept) if n in alike]
         rest = ~groups.member[:, stronger].any(axis=1)
         # Again with all cohorts of the label: one of several equal zones is the sickest by chance.
         names = tuple(groups.names[n] for n in alike)
@@ -166,8 +165,7 @@ def explain(
     chance: np.random.Generator,
 ) -> tuple[Explained, ...]:
     """Test each cohort that stands out again within the values of every other label; see docs/fleet.md."""
-    numbers = {names: group for group, names in enumerate(groups.names)}
-    chosen = [numbers[cohort.names] for cohort in significant]
+    chosen = [groups.names.index(cohort.names) for cohort in significant]
     withins: list[dict[str, P]] = [{} for _ in significant]
     for label, values in labels.items():
         # Cohorts share the draws of a label: with dozens of labels, drawing for each pair would take minutes.

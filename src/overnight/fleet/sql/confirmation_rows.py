@@ -41,21 +41,21 @@ def find_declined(
     """Return what was declined of callers of this name about the same object."""
     same = (table.c.caller_name == asked.caller_name, table.c.action == asked.action)
     about = (table.c.about == asked.effect.about, table.c.about != "")
-    row = connection.execute(
-        _select(now_us, *same, *about, states=(ConfirmationState.DECLINED,))
-    ).first()
-    return None if row is None else _as_confirmation(row)
+    return _first(connection, _select(now_us, *same, *about, states=(ConfirmationState.DECLINED,)))
 
 
 def find_by_code(connection: sa.Connection, code: str, now_us: int) -> Confirmation | None:
     """Lock the pending request that has a code."""
     is_pending = table.c.state == ConfirmationState.PENDING
-    row = connection.execute(_select(now_us, table.c.code == code, is_pending).with_for_update()).first()  # fmt: skip
-    return None if row is None else _as_confirmation(row)
+    return _first(connection, _select(now_us, table.c.code == code, is_pending).with_for_update())
 
 
 def find(connection: sa.Connection, confirmation_id: str) -> Confirmation | None:
-    row = connection.execute(sa.select(table).where(table.c.id == confirmation_id)).first()
+    return _first(connection, sa.select(table).where(table.c.id == confirmation_id))
+
+
+def _first(connection: sa.Connection, chosen: sa.Select[Any]) -> Confirmation | None:
+    row = connection.execute(chosen).first()
     return None if row is None else _as_confirmation(row)
 
 

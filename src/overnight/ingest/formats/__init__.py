@@ -86,9 +86,8 @@ class Text:
         self.max_lines = 0  # of compressed text; 0: not limited
         self.has_lines = has_lines
         self.offset = 0  # decompressed bytes so far
-        self.cut_short = (
-            False  # at the end: its writer was killed, the contents up to there are good
-        )
+        # At the end: its writer was killed, the contents up to there are good.
+        self.cut_short = False
 
     def __iter__(self) -> Iterator[bytes]:
         lines = 0

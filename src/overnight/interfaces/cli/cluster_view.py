@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from overnight.app import pool_documents
@@ -43,7 +42,7 @@ def _hosts(report: ClusterReport) -> str:
 
 
 def _end(report: ClusterReport) -> str:
-    cluster, now = report.cluster, time.time_ns() // 1000
+    cluster, now = report.cluster, times.now_us()
     if cluster.state is ClusterState.ENDED:
         return cluster.reason
     leases = [claim.lease_until_us for claim in report.details.claims if claim.lease_until_us]
@@ -62,7 +61,7 @@ def listing(current: session.Session, listed: tuple[ClusterReport, ...]) -> None
         for each in listed
     ]  # fmt: skip
     none = "no clusters; create one: `overnight cluster create --count 50 --template NAME`"
-    terminal.echo(terminal.columns(HEADINGS, rows) or none, keep="\n")
+    terminal.echo_columns(HEADINGS, rows, none)
 
 
 def _summary(report: ClusterReport) -> str:

@@ -39,7 +39,7 @@ def show(
         f"{plural(watched.hosts, 'watched host')}{share}, in {watched.host_days:,.1f} watched host days"
     )
     if rows:
-        terminal.echo(terminal.columns(headings, rows), keep="\n")
+        terminal.echo_columns(headings, rows)
         for note in notes:
             line(note, "dim")
     for finding in result.findings:

@@ -83,7 +83,7 @@ def listing(current: session.Session, listed: tuple[Investigation, ...]) -> None
         for each in listed
     ]
     headings = ("investigation", "plan", "phase", "outcome", "began", "events", "owner", "notes")
-    terminal.echo(terminal.columns(headings, rows) or "no investigations", keep="\n")
+    terminal.echo_columns(headings, rows, "no investigations")
 
 
 def report(current: session.Session, shown: investigations.Report) -> int:

@@ -122,14 +122,17 @@ def find_server(current: session.Session, database: str, why: str = "") -> remot
     return current.server
 
 
-def add_command(
-    cli: session.CommandLine, call: session.Command, example: str, *, changes: bool = False
-) -> None:
-    """Add a command to the group `pool`, which another module has registered."""
-    for info in cli.registered_groups:
-        if info.name == "pool" and info.typer_instance is not None:
-            add = info.typer_instance.command(epilog=f"Example: overnight pool {example}")
-            add(session.in_session(takes_pools(call, changes=changes), session.Scope.SERVER))
+def commands(*listed: tuple[session.Command, str]) -> session.Register:
+    """Describe commands of the group `pool`, which another module has registered, each with its example."""
+
+    def register(cli: session.CommandLine) -> None:
+        for info in cli.registered_groups:
+            if info.name == "pool" and info.typer_instance is not None:
+                for call, example in listed:
+                    add = info.typer_instance.command(epilog=f"Example: overnight pool {example}")
+                    add(session.in_session(call, session.Scope.SERVER))
+
+    return register
 
 
 def takes_change(

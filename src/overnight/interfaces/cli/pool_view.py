@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import textwrap
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
 
 def _print(text: str) -> None:
     terminal.echo(text, keep="\n")
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def _age(us: int | None, now_us: int) -> str:
@@ -113,7 +108,7 @@ def print_problems(problems: Sequence[values.Problem]) -> None:
 
 
 def print_contents(details: values.PoolDetails) -> None:
-    now = _now_us()
+    now = times.now_us()
     members = [
         (member.id, str(member.state), _age(member.warming_started_us, now), _age(member.beat_us, now),
          _place(member), " ".join((member.reason, *["cordoned"] * member.cordoned,
@@ -180,7 +175,7 @@ def _print_policy(policy: values.Autoscale) -> None:
     for opening in policy.openings:
         _print(f"  at {opening}")
     if policy.decided_us:
-        now = _now_us()
+        now = times.now_us()
         _print(f"  decided {_age(policy.decided_us, now)} ago: {policy.reason}")
         if policy.changed_us is not None:
             _print(f"  last changed {_age(policy.changed_us, now)} ago")
@@ -231,7 +226,7 @@ def member_details(current: session.Session, details: values.MemberDetails) -> N
     shown = details.member
     if current.printed_json(pool_documents.member_details_document(details)):
         return
-    now = _now_us()
+    now = times.now_us()
     member(current, shown)
     region = f" in {shown.region}" if shown.region else ""
     rows = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +65,7 @@ def plan(current: session.Session, planned: Preflight) -> int:
 def _ends(reservation: Reservation) -> str:
     if reservation.state is FINISHED:
         return "-"
-    left = (reservation.until_us - time.time_ns() // 1000) / 1e6
+    left = (reservation.until_us - times.now_us()) / 1e6
     return f"in {times.format_duration(left)}" if left > 0 else "expired"
 
 
@@ -85,7 +84,7 @@ def listing(current: session.Session, listed: tuple[Reservation, ...]) -> None:
         notes = each.reason or order.purpose
         rows.append([each.id, each.state, _ends(each), order.provider, order.owner, names, notes])
     headings = ("reservation", "state", "ends", "provider", "owner", "hosts", "notes")
-    terminal.echo(terminal.columns(headings, rows) or "no reservations", keep="\n")
+    terminal.echo_columns(headings, rows, "no reservations")
 
 
 def report(current: session.Session, shown: use_cases.Report) -> int:

@@ -37,6 +37,7 @@ Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 Command = Callable[..., int | None]
 CommandLine = typer.Typer
+Register = Callable[[CommandLine], None]
 
 
 class Output(enum.StrEnum):
@@ -331,22 +332,17 @@ def argument(default: Any, about: str, metavar: str, **limits: Any) -> Any:
     return typer.Argument(default, metavar=metavar, help=about, **limits)
 
 
-def add_command(
-    cli: CommandLine,
-    command: Command,
-    panel: str,
-    example: str,
-    name: str | None = None,
-    *,
-    scope: Scope = Scope.HOST,
-) -> None:
-    """Add a command to a panel of `overnight --help`."""
-    add = cli.command(name, rich_help_panel=panel, epilog=f"Example: overnight {example}")
-    add(in_session(command, scope))
+def command(call: Command, panel: str, example: str, *, scope: Scope = Scope.HOST) -> Register:
+    """Describe a command for a panel of `overnight --help`; its example begins with its name."""
+
+    def register(cli: CommandLine) -> None:
+        name, epilog = example.partition(" ")[0], f"Example: overnight {example}"
+        cli.command(name, rich_help_panel=panel, epilog=epilog)(in_session(call, scope))
+
+    return register
 
 
-def add_group(
-    cli: CommandLine,
+def group(
     name: str,
     about: str,
     panel: str,
@@ -355,18 +351,22 @@ def add_group(
     scope: Scope = Scope.HOST,
     on_host: tuple[str, ...] = (),
     has_default: bool = False,
-) -> None:
-    """Add a group of commands, each with its name and the arguments of its example.
+) -> Register:
+    """Describe a group of commands, each with its name and the arguments of its example.
 
     `scope` is that of all but the commands `on_host`. With `has_default` the first one runs where no other is named.
     """
-    group = typer.Typer(cls=DefaultGroup if has_default else None, no_args_is_help=True)
-    for word, command, arguments in commands:
-        epilog = f"Example: overnight {name} {word} {arguments}".rstrip()
-        own = Scope.HOST if word in on_host else scope
-        group.command(word, epilog=epilog)(in_session(command, own))
-    epilog = f"Example: overnight {name} {example}"
-    cli.add_typer(group, name=name, rich_help_panel=panel, help=about, epilog=epilog)
+
+    def register(cli: CommandLine) -> None:
+        group = typer.Typer(cls=DefaultGroup if has_default else None, no_args_is_help=True)
+        for word, call, arguments in commands:
+            epilog = f"Example: overnight {name} {word} {arguments}".rstrip()
+            own = Scope.HOST if word in on_host else scope
+            group.command(word, epilog=epilog)(in_session(call, own))
+        epilog = f"Example: overnight {name} {example}"
+        cli.add_typer(group, name=name, rich_help_panel=panel, help=about, epilog=epilog)
+
+    return register
 
 
 class DefaultGroup(typer.core.TyperGroup):

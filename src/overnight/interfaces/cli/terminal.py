@@ -45,6 +45,11 @@ def table(*left: str, right: tuple[str, ...] = ()) -> rich.table.Table:
     return rich.table.Table(*columns, box=None, pad_edge=False)
 
 
+def echo_columns(headings: Sequence[str], rows: Iterable[Sequence[str]], none: str = "") -> None:
+    """Print aligned lines below their headings, or the text for none."""
+    echo(columns(headings, rows) or none, keep="\n")
+
+
 def columns(headings: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "") -> str:
     r"""Return aligned lines below their headings; '' without rows. Long lines are not wrapped.
 

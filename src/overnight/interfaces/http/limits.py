@@ -53,9 +53,8 @@ class Limits:
     body_bytes: int = 64 << 10
     report_bytes: int = 4 * MIB  # as sent; decompressed 4 MiB, or 16 MiB with a snapshot
     chunk_bytes: int = MIB  # of an upload
-    held_bytes: int = (
-        64 * MIB
-    )  # larger bodies; of one address half of it, of one credential an eighth
+    # Larger bodies; of one address half of it, of one credential an eighth.
+    held_bytes: int = 64 * MIB
     address_rate: float = 1000.0  # requests per second; many agents may share one address
     address_burst: float = 4000.0
     credential_rate: float = 20.0

@@ -40,8 +40,7 @@ def run(request: serving.Request, progress: Callable[[str], None]) -> None:
         server = serving.Server(request, progress)
         server.start(request.endpoint or url)
         try:
-            stop = threading.Event()
-            with stop_signals.stop_on_signals(stop):
+            with stop_signals.stop_on_signals() as stop:
                 if not server.fleet.tokens.list():
                     progress("no tokens yet; create one: `overnight token create --role admin`")
                 progress(f"serving at {url}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -10,6 +9,7 @@ from pydantic import Field
 from overnight.app import concierge, fleet_windows, studies
 from overnight.interfaces.mcp import tools
 from overnight.interfaces.mcp import values as v
+from overnight.model import times
 
 if TYPE_CHECKING:
     from overnight.app import fleet_questions
@@ -158,7 +158,7 @@ Audit = v.record("Audit", base=v.Listed, word="host", instant="examined_at", cou
 
 
 def _hosts(backend: concierge.Backend, asked: HostsWanted) -> dict[str, Any]:
-    found, now = backend.hosts().having(asked.label), time.time_ns() // 1000
+    found, now = backend.hosts().having(asked.label), times.now_us()
 
     def describe(host: fleet_questions.HostSummary) -> dict[str, Any]:
         online = "online" if now - host.seen_us < fleet_windows.OFFLINE_US else "offline"
@@ -175,7 +175,7 @@ def link(backend: concierge.Backend, event: str) -> str | None:
 
 def _events(backend: concierge.Backend, asked: EventsWanted) -> dict[str, Any]:
     given = asked.model_dump(exclude={"limit"})
-    chosen = concierge.make_filter(**given, now_us=time.time_ns() // 1000)
+    chosen = concierge.make_filter(**given, now_us=times.now_us())
     rows = (
         {**vars(e), "at": e.time_us, "core": e.known_core, "lasted_seconds": e.seconds, "report": link(backend, e.id)}
         for e in backend.events(chosen, asked.limit + 1)

@@ -55,9 +55,9 @@ def find(connection: sa.Connection, investigation_id: str) -> Investigation | No
     return next(iter(_read(connection, investigations.c.id == investigation_id)), None)
 
 
-def list_all(connection: sa.Connection, *, ended: bool, limit: int = 1000) -> list[Investigation]:
+def list_all(connection: sa.Connection, *, ended: bool) -> list[Investigation]:
     """Return open investigations, and with `ended` also others, the newest first."""
-    return _read(connection, *(() if ended else (OPEN,)), limit=limit)
+    return _read(connection, *(() if ended else (OPEN,)), limit=1000)
 
 
 def list_due(connection: sa.Connection, now_us: int) -> list[Investigation]:

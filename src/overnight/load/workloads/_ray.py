@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from overnight.model import process_identity
+from overnight.model import process_identity, times
 
 if TYPE_CHECKING:
     from overnight.load import worker
@@ -155,7 +155,7 @@ def _trial(config: Mapping[str, Any]) -> None:
     cores = tuple(config["cores"]) or runner.choose_cores(config["cores_text"])
     options = load.Options(cores, config["name"], **{name: config[name] for name in fields})
     plan = runner.Plan("trials", options, config["seconds"], config["warm_up"])
-    began, began_at, ray_began = time.time_ns() // 1000, time.monotonic(), read_ray_seconds()
+    began, began_at, ray_began = times.now_us(), time.monotonic(), read_ray_seconds()
     batch: list[dict[str, object]] = []
     count = 0
 

@@ -65,14 +65,10 @@ def main() -> None:
     For a runtime also: a pipe that has a line for each call, and the text before and after an id in a name.
     """
     unit, home, state = (pathlib.Path(word) for word in sys.argv[1:4])
-    program, zombies, rate, *runtime = (
-        sys.argv[4],
-        int(sys.argv[5]),
-        float(sys.argv[6]),
-        *sys.argv[7:],
-    )
+    program, zombies, starts, *runtime = sys.argv[4:]
+    rate = float(starts)
     state.mkdir(parents=True, exist_ok=True)
-    leave_zombies(unit, home, state, zombies)
+    leave_zombies(unit, home, state, int(zombies))
     (state / "ready").touch()
     if runtime:
         serve(unit, state, program, round(rate * CALL_SECONDS), *runtime)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -158,11 +159,15 @@ def _chain(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
             yield _behind_rail("│", _link(link) if link else make_text("no link"), "▼")
 
 
+@dataclasses.dataclass
 class _Behind:
     """Text whose lines stand behind a lead: the first, those that follow, and, if it has a tip, the last."""
 
-    def __init__(self, body: rich.text.Text, first: str, following: str, tip: str = "", style: str = "") -> None:  # fmt: skip
-        self.body, self.first, self.following, self.tip, self.style = body, first, following, tip, style  # fmt: skip
+    body: rich.text.Text
+    first: str
+    following: str
+    tip: str = ""
+    style: str = ""
 
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions

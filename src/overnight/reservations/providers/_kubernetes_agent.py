@@ -94,9 +94,8 @@ def build_pod(
         {"name": volume, "mountPath": path, **({"readOnly": True} if fixed else {})}
         for volume, path, fixed, _ in volumes
     ]
-    if (
-        setup.tasks
-    ):  # as a file of its own: the files of a whole Secret are links, which the agent refuses
+    # As a file of its own: the files of a whole Secret are links, which the agent refuses.
+    if setup.tasks:
         mounts.append({"name": "tokens", "mountPath": TASKS_PATH, "subPath": TASKS, "readOnly": True})  # fmt: skip
     container = {
         "name": "agent",

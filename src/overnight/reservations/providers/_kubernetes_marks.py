@@ -34,9 +34,8 @@ AUTOSCALERS = (
 )
 GRACE_US = decisions.GRACE_SECONDS * SECOND_US
 MAX_NAME = 253
-NODE_NAME = re.compile(
-    rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z0-9]+(?:[.-]+[a-z0-9]+)*"
-)  # as the API accepts
+# As the API accepts.
+NODE_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z0-9]+(?:[.-]+[a-z0-9]+)*")
 MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # of Lease objects
 
 

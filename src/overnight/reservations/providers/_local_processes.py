@@ -36,9 +36,9 @@ class Process:
         return self.is_overnight and any(word in RECORDERS for word in self.words[2:])
 
 
-def read_processes(root: pathlib.Path = sources.ROOT) -> dict[int, Process]:
+def read_processes() -> dict[int, Process]:
     found = {}
-    for folder in (root / "proc").glob("[0-9]*"):
+    for folder in (sources.ROOT / "proc").glob("[0-9]*"):
         text = sources.read_once(folder / "stat", 1024)
         if text:
             words = sources.read_once(folder / "cmdline", 4096) or b""

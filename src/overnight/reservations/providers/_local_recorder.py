@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import reservations, sources
-from overnight.model import files, process_identity
+from overnight.model import files, process_identity, times
 from overnight.model.reservation import MAX_SECONDS
 from overnight.reservations.providers import _local_processes as processes
 from overnight.reservations.providers import _recorder_guard
@@ -38,7 +38,7 @@ def hear(*, runs: bool | None = None) -> reservations.Heard:
     with contextlib.suppress(sources.NoDataError):
         unsynced, _, offset, *_ = clocksync.open_clocksync()()[""]
         skew_us = None if unsynced else offset
-    return reservations.Heard(time.time_ns() // 1000 if runs else None, skew_us)
+    return reservations.Heard(times.now_us() if runs else None, skew_us)
 
 
 def start(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import overnight
 from overnight import reservations
 from overnight.machines import container
-from overnight.model import process_identity
+from overnight.model import process_identity, times
 from overnight.model.times import SECOND_US
 from overnight.reservations.providers import _local_recorder
 from overnight.store.ring import layout
@@ -92,7 +92,7 @@ def _list_files(
             if path.is_file() and "__pycache__" not in path.parts:
                 yield f"{PROGRAM}/overnight/{path.relative_to(package)}", path.read_bytes()
     python = f"exec {container.interpreter()[0]} -S -P -m overnight.agent"
-    seconds = max(60, (lease.cap_us - time.time_ns() // 1000) // SECOND_US)
+    seconds = max(60, (lease.cap_us - times.now_us()) // SECOND_US)
     values = {"lease": lease.id, "program": PROGRAM, "seconds": seconds}
     runs = {"recorder": f"{python} --home {HOME}"}
     if setup.server:

@@ -15,9 +15,8 @@ import sys
 import time
 
 POLL_SECONDS = 0.5
-GRACE_US = (
-    120_000_000  # as the janitor has it: a driver gives the host back, and the rest is stored
-)
+# As the janitor has it: a driver gives the host back, and the rest is stored.
+GRACE_US = 120_000_000
 
 
 def goes_on(file: pathlib.Path, text: str, until_us: int) -> bool:

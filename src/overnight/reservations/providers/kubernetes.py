@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overnight import kubernetes_api, reservations
 from overnight.kubernetes_api import client as api
+from overnight.model import times
 from overnight.model.reservation import Candidate, Held, HostPlan, Lease, Order, Workload
 from overnight.reservations.providers import _kubernetes_agent as agents
 from overnight.reservations.providers import _kubernetes_marks as marks
@@ -68,7 +68,7 @@ class Nodes:
     @_reported()
     def list_hosts(self, order: Order) -> Sequence[Candidate]:
         found = self._connect(order).list(NODES)
-        taken = marks.find_taken(self._find_held(order, found), _now_us())
+        taken = marks.find_taken(self._find_held(order, found), times.now_us())
         return [nodes.describe(node, taken.get(node["metadata"]["name"], "")) for node in found]
 
     @_reported()
@@ -78,7 +78,7 @@ class Nodes:
         budgets = _list_budgets(client)
         present = [pod for pod in _list_pods(client, host.name) if pods.is_foreign(pod)]
         workloads = tuple(pods.describe(pod, budgets) for pod in present)
-        until_us = _now_us() + order.seconds * 1_000_000
+        until_us = times.now_us() + order.seconds * 1_000_000
         warnings = nodes.find_karpenter_warnings(client, host.name, until_us)
         disrupts: list[str] = []
         if order.evict:
@@ -103,27 +103,27 @@ class Nodes:
         node = client.find(NODES, host)
         if node is None or marks.find_absence(host, node, claim):
             raise _gone(host, node, claim)
-        for held in marks.find_held([node], (), (), _now_us()):
+        for held in marks.find_held([node], (), (), times.now_us()):
             if held.id == lease.id:
                 continue
-            if not marks.is_expired(held.lease, _now_us()):
+            if not marks.is_expired(held.lease, times.now_us()):
                 # Its Lease object was deleted by hand; it still has the host.
                 client.delete(LEASES, marks.name_claim(host), self._namespace, only=claim)
                 raise _taken(host, held)
             self._remove(client, host, held.id)
 
     def _create_claim(self, client: api.Client, host: str, lease: Lease, uid: str) -> Object:
-        body = marks.build_claim(host, self._namespace, lease, _now_us(), uid)
+        body = marks.build_claim(host, self._namespace, lease, times.now_us(), uid)
         name, held = body["metadata"]["name"], Held(host, "", None)
         for _ in range(DELETES):
             with kubernetes_api.accept(409):
                 return client.create(LEASES, body, self._namespace)
             if (current := client.find(LEASES, name, self._namespace)) is None:
                 continue  # it ended meanwhile
-            (held,) = marks.find_held((), [current], (), _now_us())
+            (held,) = marks.find_held((), [current], (), times.now_us())
             if held.id == lease.id:
                 return current
-            if not marks.is_expired(held.lease, _now_us()):
+            if not marks.is_expired(held.lease, times.now_us()):
                 break
             # Not patched: the age of the object is that of its lease.
             with kubernetes_api.accept(409):  # another reserver or the janitor was first
@@ -148,7 +148,7 @@ class Nodes:
     def _mark(self, client: api.Client, host: str, lease: Lease) -> Object:
         claim = client.find(LEASES, marks.name_claim(host), self._namespace)
         if claim is None or marks.find_holder(claim) != lease.id:
-            held = marks.find_held((), [claim] if claim else (), (), _now_us())
+            held = marks.find_held((), [claim] if claim else (), (), times.now_us())
             raise _taken(host, held[0] if held else Held(host, "", None, claimed=False))
 
         def change(node: Object) -> Object | None:
@@ -206,7 +206,10 @@ class Nodes:
         self._steps("before the renewal")
         with kubernetes_api.accept(404):
             claim = client.edit(
-                LEASES, name, lambda now: marks.renew_claim(now, lease, _now_us()), self._namespace
+                LEASES,
+                name,
+                lambda now: marks.renew_claim(now, lease, times.now_us()),
+                self._namespace,
             )
             self._steps("renewed the claim")
             node = client.edit(NODES, host, lambda now: marks.write_record(now, lease))
@@ -247,7 +250,7 @@ class Nodes:
     def _find_held(self, order: Order, found: Sequence[Object]) -> list[Held]:
         client = self._connect(order)
         agents_pods = client.list(PODS, self._agents, labels=marks.KEY)
-        return marks.find_held(found, self._list_claims(client), agents_pods, _now_us())
+        return marks.find_held(found, self._list_claims(client), agents_pods, times.now_us())
 
     def _list_claims(self, client: api.Client) -> list[Object]:
         return list(filter(marks.is_claim, client.list(LEASES, self._namespace)))
@@ -374,7 +377,3 @@ def _taken(host: str, held: Held) -> reservations.TakenError:
         why=f"it belongs to {marks.describe(held)}" if held.id else "its Lease object is gone",
         todo="choose another host, or release that reservation: `overnight reservations list`",
     )
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

@@ -72,9 +72,9 @@ def find(connection: sa.Connection, reservation_id: str) -> Reservation | None:
     return next(iter(_read(connection, reservations.c.id == reservation_id)), None)
 
 
-def list_all(connection: sa.Connection, *, ended: bool, limit: int = 1000) -> list[Reservation]:
+def list_all(connection: sa.Connection, *, ended: bool) -> list[Reservation]:
     """Return open reservations, and with `ended` also others, the newest first."""
-    return _read(connection, *(() if ended else (OPEN,)), limit=limit)
+    return _read(connection, *(() if ended else (OPEN,)), limit=1000)
 
 
 def list_due(connection: sa.Connection, now_us: int) -> list[Reservation]:

@@ -106,12 +106,12 @@ class Churn:
         # (hierarchy, parent) -> born, died, short-lived, ms lived, when last
         self._counts: dict[tuple[int, bytes], list[float]] = {}
         self.unwatched = 0
-        self._root = root
         self._containers = containers.Containers(root) if root else None
         self._coincidences = supervisors.Coincidences(
             supervisors.Actions(root or sources.ROOT).look
         )
         self._creators: dict[bytes, _Creator] = {}
+        self._repeated: list[bytes] = []  # creators with more than one birth
         self._born: set[str] = set()  # creators with a birth since the last poll
         self._unnamed: dict[tuple[int, bytes], int] = {}  # new cgroups of containers, polls left
         self._inotify = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -142,9 +142,10 @@ class Churn:
         self._drain(now)
         self._forget(now)
         self._read_programs()
-        repeated = [key for key in self._creators if self._births(key) > 1]
-        if repeated:
-            self._coincidences.add(self._born, map(os.fsdecode, repeated))
+        often = {key for (_, key), counted in self._counts.items() if counted[BORN] > 1}
+        self._repeated = [key for key in self._creators if key in often]
+        if self._repeated:
+            self._coincidences.add(self._born, map(os.fsdecode, self._repeated))
         self._born.clear()
         rows: dict[str, tuple[int, ...]] = {}
         for (_, parent), counted in self._counts.items():
@@ -157,21 +158,11 @@ class Churn:
 
     def read_creators(self) -> sources.Facts:
         """Return what is known of each container that is created repeatedly, by its key."""
-        return {
-            cgroups.key_of(key): creator.fact()
-            for key, creator in self._creators.items()
-            if self._births(key) > 1
-        }
+        return {cgroups.key_of(key): self._creators[key].fact() for key in self._repeated}
 
     def read_supervisors(self) -> sources.Rows:
         """Return the units that acted when containers were born, by creator and unit."""
         return self._coincidences.rows()
-
-    def _births(self, key: bytes) -> float:
-        return max(
-            self._counts[n, key][BORN] if (n, key) in self._counts else 0
-            for n in range(len(self._tops))
-        )
 
     def _drain(self, now: float) -> None:
         """Read the queue to its end: a burst may take several reads."""
@@ -331,11 +322,7 @@ def hierarchies(root: pathlib.Path) -> tuple[str, ...]:
     The memory controller's, where leaks happen; and systemd's own, because a unit has a cgroup there
     even without memory accounting, and a machine inside this one may write nowhere else.
     """
-    try:
-        layout = cgroups.read_layout(root)
-    except OSError as error:
-        errors.raise_own(error)
-        raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
+    layout = sources.read_cgroup_layout(root)
     wanted = dict.fromkeys((layout.memory, layout.systemd, layout.unified))
     tops = tuple(str(root / mount.relative_to("/")) for mount in wanted if mount is not None)
     if not tops:
@@ -373,6 +360,6 @@ SIGNALS = (
     sources.FactSignal("cgroup-creators", 10.0, "creator", open_creators),
     sources.Signal(
         "cgroup-supervisors", 10.0, "creator and unit",
-        ("births", "coincided", "looks", "acted"), open_supervisors,
+        ("births", "coincided", "looks", "acted", "led", "followed"), open_supervisors,
     ),
 )  # fmt: skip

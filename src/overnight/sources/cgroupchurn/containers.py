@@ -60,12 +60,9 @@ RANDOM = re.compile(
 )
 INVENTED = re.compile(r"[a-z]+_[a-z]+\d?")
 # Of the CRI's runtimes, and of kubelet's dockershim: the pod's namespace and name, and the container.
-POD_NAMES = tuple(
-    tuple(f"io.kubernetes.{name}" for name in names)
-    for names in (
-        ("cri.sandbox-namespace", "cri.sandbox-name", "cri.container-name"),
-        ("pod.namespace", "pod.name", "container.name"),
-    )
+POD_NAMES = (
+    ("cri.sandbox-namespace", "cri.sandbox-name", "cri.container-name"),
+    ("pod.namespace", "pod.name", "container.name"),
 )
 
 
@@ -135,7 +132,7 @@ def parse_bundle(namespace: str, name: str, bundle: object) -> Container:
 
 def _parse_pod(noted: Mapping[str, object], image: str) -> Container | None:
     for names in POD_NAMES:
-        namespace, pod, container = (_text(noted.get(name)) for name in names)
+        namespace, pod, container = (_text(noted.get(f"io.kubernetes.{name}")) for name in names)
         if namespace and pod:
             return Container("kubernetes", container or "sandbox", image, f"{namespace}/{pod}")
     return None
@@ -151,13 +148,11 @@ class Containers:
         moved = _text(_table(_read_json(f"{self._root}/{SETTINGS}")).get("data-root"))
         self._docker = f"{self._root}/{f'{moved}/containers' if moved else DOCKER}"
         self._clock = clock
-        self._known: dict[str, Container | None] = {}  # of this poll: it has a cgroup per hierarchy
-        self._lookups = [0, 0]
-        self._calls = 0
         self._pause_until = 0.0
+        self.begin_poll()
 
     def begin_poll(self) -> None:
-        self._known.clear()
+        self._known: dict[str, Container | None] = {}  # it has a cgroup per hierarchy
         self._lookups = [0, 0]
         self._calls = 0
 

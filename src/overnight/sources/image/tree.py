@@ -145,8 +145,8 @@ class Tree:
     def exists(self, path: str) -> bool:
         return self.stat(path) is not None
 
-    def is_folder(self, path: str, *, follow: bool = True) -> bool:
-        status = self.stat(path, follow=follow)
+    def is_folder(self, path: str) -> bool:
+        status = self.stat(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def is_null(self, path: str) -> bool:

@@ -6,9 +6,12 @@ import dataclasses
 import pathlib
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from overnight import errors, sources
-from overnight.model import cgroups
+from overnight import sources
+
+if TYPE_CHECKING:
+    from overnight.model import cgroups
 
 STAT_EVERY = 600.0
 STAT_SLOW_S = 0.1
@@ -61,11 +64,7 @@ def count_directories(top: str) -> int:
 
 def read_layout(root: pathlib.Path) -> cgroups.Layout:
     """Read the layout; raise NoDataError where the host's memory controller is not visible."""
-    try:
-        layout = cgroups.read_layout(root)
-    except OSError as error:
-        errors.raise_own(error)
-        raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
+    layout = sources.read_cgroup_layout(root)
     if layout.memory is None:
         raise sources.NoDataError("no memory controller is mounted")
     if not layout.whole:

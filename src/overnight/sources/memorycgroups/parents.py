@@ -110,9 +110,9 @@ def own_cost(cores: int) -> int:
     return 10_200 + 2_025 * cores
 
 
-def dying_cost(root: pathlib.Path = sources.ROOT) -> int:
+def dying_cost() -> int:
     """Return the memory that a dying cgroup keeps: its structures and one page."""
-    return own_cost(_cores(root)) + PAGE
+    return own_cost(_cores(sources.ROOT)) + PAGE
 
 
 def share_out(charges: dict[str, Charge], dying: int, top: str, cost: int) -> tuple[Parent, ...]:

@@ -7,6 +7,16 @@ from array import array
 from collections.abc import Callable, Mapping
 
 UNKNOWN = 2**32 - 1
+# Of a stored table: fields of a row, and their types.
+COLUMNS = {
+    "pid": "i",
+    "parent": "I",
+    "start": "Q",
+    "end": "Q",
+    "name": "I",
+    "executable": "I",
+    "execed": "Q",
+}
 ROWS_LIMIT = 1 << 20  # a hostile file may have endless forks
 
 
@@ -96,12 +106,7 @@ class ProcessTable:
                 walks[at], last, at = walk, at, self.rows[at].parent
             if at != UNKNOWN and walks[at] == walk:
                 self.rows[last].parent = UNKNOWN
-        return (
-            array("i", (row.pid for row in self.rows)).tobytes(),
-            array("I", (row.parent for row in self.rows)).tobytes(),
-            array("Q", (row.start for row in self.rows)).tobytes(),
-            array("Q", (row.end for row in self.rows)).tobytes(),
-            array("I", (row.name for row in self.rows)).tobytes(),
-            array("I", (row.executable for row in self.rows)).tobytes(),
-            array("Q", (row.execed for row in self.rows)).tobytes(),
+        return tuple(
+            array(kind, (getattr(row, name) for row in self.rows)).tobytes()
+            for name, kind in COLUMNS.items()
         )

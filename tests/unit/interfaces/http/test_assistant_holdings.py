@@ -12,12 +12,12 @@ import assistants
 import pytest
 import serverworld
 
-from overnight.app import guards
+from overnight.app import pool_guards
 from overnight.model.control_plane import Role
 from overnight.pools import reaper
 
 ASSISTANT = "admin, assistant"
-MANY = guards.MANY_HOSTS
+MANY = pool_guards.MANY_HOSTS
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import assistants
 import pytest
 import serverworld
 
-from overnight.app import guards, operations
+from overnight.app import operations, pool_guards
 
 ASSISTANT = "admin, assistant"
 CALL = {operations.ASSISTANT: operations.CALL}
@@ -192,7 +192,7 @@ def test_what_no_person_could_confirm_is_for_people_alone(
     assert "only people" not in alone.text
 
 
-MANY = guards.MANY_HOSTS + 1
+MANY = pool_guards.MANY_HOSTS + 1
 EMPTY = {"target_size": 0, "template": "runner"}
 
 

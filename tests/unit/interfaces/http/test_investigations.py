@@ -14,6 +14,7 @@ import serverworld
 from overnight.app import investigation_serving, reservation_hooks, reservation_serving
 from overnight.database import engine
 from overnight.investigations import plan_file
+from overnight.model import times
 from overnight.model.control_plane import Role
 from overnight.reservations import context, control
 
@@ -31,7 +32,7 @@ class World(serverworld.World):
     def __init__(self, home: pathlib.Path) -> None:
         super().__init__(home)
         database = engine.Database(engine.default_url(home))
-        self.platform = reservedhosts.Platform(context.now_us, "a", "b", "c")
+        self.platform = reservedhosts.Platform(times.now_us, "a", "b", "c")
         self.log: list[str] = []
         use = self.server.reservations
         hooks = reservation_hooks.make(database, home)
@@ -136,7 +137,7 @@ def test_plans_that_a_server_does_not_carry_out_are_refused(world: World) -> Non
 def test_arms_of_the_shipped_plan_get_hosts_of_their_age(world: World) -> None:
     """The cold arm was empty: `up_at_least: 5d` held for all hosts."""
     example = plan_file.parse(plan_file.examples()["driver-resets"].encode())
-    now_us, hour = context.now_us(), 3600 * 1_000_000
+    now_us, hour = times.now_us(), 3600 * 1_000_000
     ages = dict(zip("abcdefgh", (200, 1, 5, 130, 60, 900, 300, 2), strict=True))  # hours
     for name, age in ages.items():
         world.platform.hosts[name] = reservedhosts.Host(booted_us=now_us - age * hour)

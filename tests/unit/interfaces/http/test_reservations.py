@@ -15,6 +15,7 @@ import serverworld
 
 from overnight.app import reservation_hooks, reservation_serving
 from overnight.database import engine
+from overnight.model import times
 from overnight.model.reservation import Workload
 from overnight.reservations import context, control
 
@@ -42,7 +43,7 @@ class World(serverworld.World):
     def __init__(self, home: pathlib.Path) -> None:
         super().__init__(home)
         database = engine.Database(engine.default_url(home))
-        self.platform = Platform(context.now_us, "a", "b", "c")
+        self.platform = Platform(times.now_us, "a", "b", "c")
         self.log: list[str] = []
         self.use = self.server.reservations
         self.use.__dict__["plane"] = control.ControlPlane(
@@ -57,7 +58,7 @@ class World(serverworld.World):
 
     def forward(self, seconds: float) -> None:
         """Let time pass for reservations."""
-        now = context.now_us() + int(seconds * 1_000_000)
+        now = times.now_us() + int(seconds * 1_000_000)
         later = dataclasses.replace(self.use.plane.context, clock=lambda: now)
         self.use.__dict__["plane"] = control.ControlPlane(later)
 

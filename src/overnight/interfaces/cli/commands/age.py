@@ -26,10 +26,6 @@ COUNTED = {
 STATES = {"kept": "present", "left": "incomplete: the run was killed", "running": "in progress"}
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, run_age, "Before the night", "age memory-cgroups 15000", name="age")
-
-
 def run_age(
     current: session.Session,
     state: str = session.argument(
@@ -174,3 +170,6 @@ def _format_actions(report: age.Report) -> Iterator[str]:
     done = report.undone or report.problems or (report.dry_run and report.runs)
     if report.did == "undo" and not done:
         yield "nothing to undo"
+
+
+register = session.command(run_age, "Before the night", "age memory-cgroups 15000")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import pathlib
-import threading
 from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
@@ -14,11 +13,6 @@ if TYPE_CHECKING:
     from overnight.model.recording import Failure
 
 ORDER = 22
-
-
-def register(cli: session.CommandLine) -> None:
-    example = "agent --server https://centre:8416 --token-file /run/overnight.token"
-    session.add_command(cli, run_agent, "During the night", example, name="agent")
 
 
 def run_agent(
@@ -105,8 +99,14 @@ def run_agent(
     def log(line: str) -> None:
         terminal.echo(line, err=True)
 
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop):
+    with stop_signals.stop_on_signals() as stop:
         recording = agent.run(options, stop, show, log)
     current.printed_json(recording)
     return errors.ExitCode.CANNOT if recording.failures else errors.ExitCode.DONE
+
+
+register = session.command(
+    run_agent,
+    "During the night",
+    "agent --server https://centre:8416 --token-file /run/overnight.token",
+)

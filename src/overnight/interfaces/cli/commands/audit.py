@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import functools
 import pathlib
-import time
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -20,11 +19,6 @@ ORDER = 15
 COLOURS = {"high": "red", "medium": "yellow", "low": "dim"}
 MAX_GAPS = 20
 REFUSAL = "refusing to change the host"
-
-
-def register(cli: session.CommandLine) -> None:
-    example = "audit --root /mnt/image --fix packer"
-    session.add_command(cli, audit, "Before the night", example, scope=session.Scope.SERVER)
 
 
 def audit(
@@ -138,7 +132,7 @@ def _show(report: Report, console: rich.console.Console, *, is_reported: bool) -
     where = f"on {report.host}" if is_reported else f"in {report.root}"
     show(f"{plural(report.units, 'unit')}, {report.enabled} enabled, {where}")
     if is_reported:
-        age_us = max(0, time.time_ns() // 1000 - report.examined_us)
+        age_us = max(0, times.now_us() - report.examined_us)
         age = times.format_duration(age_us // times.SECOND_US)
         show(f"examined {local_time.format_instant(report.examined_us)}, {age} ago")
     for kind, owner in (("orchestrator", report.orchestrator), ("cloud", report.cloud)):
@@ -164,3 +158,8 @@ def _show(report: Report, console: rich.console.Console, *, is_reported: bool) -
     bad = sum(finding.risk != "low" for finding in report.findings)
     count = f"{plural(len(report.findings), 'finding')}, {bad} of medium or high risk"
     show(count if report.findings else "no findings", "bold")
+
+
+register = session.command(
+    audit, "Before the night", "audit --root /mnt/image --fix packer", scope=session.Scope.SERVER
+)

@@ -15,20 +15,6 @@ if TYPE_CHECKING:
 ORDER = 50
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_group(
-        cli,
-        "bundle",
-        "Write or open a file with the evidence of an event.",
-        "In the morning",
-        "create 1a2b3c4d",
-        ("create", create, "1a2b3c4d -o reset.overnight"),
-        ("open", open_, "reset.overnight --into reset"),
-        scope=session.Scope.SERVER,
-        on_host=("open",),
-    )
-
-
 def create(
     current: session.Session,
     event_id: str = session.argument(
@@ -114,3 +100,15 @@ def _show(bundle: bundles.Bundle, ending: str) -> None:
     lines += [f"note: {note}" for note in header.notes]
     for line in (*lines, ending):
         terminal.echo(line.replace("\n", " "))
+
+
+register = session.group(
+    "bundle",
+    "Write or open a file with the evidence of an event.",
+    "In the morning",
+    "create 1a2b3c4d",
+    ("create", create, "1a2b3c4d -o reset.overnight"),
+    ("open", open_, "reset.overnight --into reset"),
+    scope=session.Scope.SERVER,
+    on_host=("open",),
+)

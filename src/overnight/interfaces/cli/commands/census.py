@@ -16,10 +16,6 @@ ORDER = 12
 COLOURS = {"ok": "green", "warning": "yellow", "critical": "red"}
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, census, "Before the night", "census --for 30s")
-
-
 def census(
     current: session.Session,
     duration: str | None = session.option(
@@ -102,3 +98,6 @@ def _show(report: cgroup_census.Report, console: rich.console.Console) -> None:
     ):
         if hours:
             show(f"At this rate, {what} in {times.format_duration(hours * 3600)}")
+
+
+register = session.command(census, "Before the night", "census --for 30s")

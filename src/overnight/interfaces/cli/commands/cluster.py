@@ -20,23 +20,6 @@ ORDER = 53
 ClusterArgument = Annotated[str, typer.Argument(metavar="CLUSTER", help="Id of the cluster.")]
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_group(
-        cli,
-        "cluster",
-        "Take many hosts at once, without a warm pool.",
-        "Hosts",
-        "create --count 50 --template plain",
-        ("create", create, "--count 50 --at-least 45 --template plain --lease 8h --cost 0.40"),
-        ("list", list_, ""),
-        ("show", show, "cluster-5f0c9a41d2b7"),
-        ("cancel", cancel, "cluster-5f0c9a41d2b7"),
-        ("renew", renew, "cluster-5f0c9a41d2b7 --for 8h"),
-        ("release", release, "cluster-5f0c9a41d2b7"),
-        scope=session.Scope.SERVER,
-    )
-
-
 def _open(current: session.Session, database: str, why: str = "") -> clusters.Clusters:
     """Return the clusters of a database, or of the server."""
     from overnight.app import clusters
@@ -163,3 +146,18 @@ def release(
 ) -> None:
     """Give back a cluster: its claims and machines end."""
     cluster_view.show(current, _open(current, database, why).release(cluster), details=False)
+
+
+register = session.group(
+    "cluster",
+    "Take many hosts at once, without a warm pool.",
+    "Hosts",
+    "create --count 50 --template plain",
+    ("create", create, "--count 50 --at-least 45 --template plain --lease 8h --cost 0.40"),
+    ("list", list_, ""),
+    ("show", show, "cluster-5f0c9a41d2b7"),
+    ("cancel", cancel, "cluster-5f0c9a41d2b7"),
+    ("renew", renew, "cluster-5f0c9a41d2b7 --for 8h"),
+    ("release", release, "cluster-5f0c9a41d2b7"),
+    scope=session.Scope.SERVER,
+)

@@ -11,11 +11,6 @@ P = (
 )
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "cohorts --kind net.driver_reset"
-    session.add_command(cli, cohorts, "In the morning", example, scope=session.Scope.SERVER)
-
-
 def cohorts(
     current: session.Session,
     kind: fleet_view.KindOption = "",
@@ -45,3 +40,8 @@ def cohorts(
     hidden = len(result.cohorts) - len(rows)
     more = [f"{plural(hidden, 'more cohort')} (--limit)"] if hidden else []
     fleet_view.show(current, result, HEADINGS, rows, *more, P)
+
+
+register = session.command(
+    cohorts, "In the morning", "cohorts --kind net.driver_reset", scope=session.Scope.SERVER
+)

@@ -6,11 +6,6 @@ from overnight.model.text import rounded
 ORDER = 37
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "compare --kind job.failed --at '2026-11-15 14:00'"
-    session.add_command(cli, compare, "In the morning", example, scope=session.Scope.SERVER)
-
-
 def _read_span(text: str) -> str:
     """Let BEGIN..END mean local times with --local."""
     return "..".join(map(local_time.read, text.split("..")))
@@ -84,8 +79,16 @@ def compare(
             )
         )
     headings = ("kind", "events", wording.unit, "ratio", wording.interval_name, "result")
-    terminal.echo(terminal.columns(headings, rows) or "no events on either side", keep="\n")
+    terminal.echo_columns(headings, rows, "no events on either side")
     for row in result.rows:
         terminal.print_line(console, f"{row.kind}: {row.answer}")
     for note in result.notes:
         terminal.print_line(console, f"note: {note}", "yellow")
+
+
+register = session.command(
+    compare,
+    "In the morning",
+    "compare --kind job.failed --at '2026-11-15 14:00'",
+    scope=session.Scope.SERVER,
+)

@@ -7,10 +7,6 @@ from overnight.interfaces.cli import confirmation_view, pool_options, session
 ORDER = 52
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, confirm, "Fleet", "confirm K7QM-2XPD", scope=session.Scope.SERVER)
-
-
 def confirm(
     current: session.Session,
     code: str = session.argument(..., "Code of the request.", "CODE"),
@@ -23,3 +19,6 @@ def confirm(
     """
     use = confirmation_view.open_confirmations(current, database)
     confirmation_view.show(current, use.decline(code) if decline else use.confirm(code))
+
+
+register = session.command(confirm, "Fleet", "confirm K7QM-2XPD", scope=session.Scope.SERVER)

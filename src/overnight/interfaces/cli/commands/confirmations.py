@@ -7,10 +7,6 @@ from overnight.interfaces.cli import confirmation_view, pool_options, session, t
 ORDER = 51
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, confirmations, "Fleet", "confirmations", scope=session.Scope.SERVER)
-
-
 def confirmations(current: session.Session, database: pool_options.DatabaseOption = "") -> None:
     """List requests of assistants that wait for a person.
 
@@ -20,3 +16,6 @@ def confirmations(current: session.Session, database: pool_options.DatabaseOptio
     confirmation_view.show(current, *listed)
     if not listed and current.output is session.Output.TEXT:
         terminal.echo("no assistant waits for a confirmation")
+
+
+register = session.command(confirmations, "Fleet", "confirmations", scope=session.Scope.SERVER)

@@ -20,11 +20,6 @@ Column = Literal[
 ]  # of model.cpu.MPSTAT
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "cpu -b 2026-11-15T03:14:02 -e +5s --core 39"
-    session.add_command(cli, cpu, "In the morning", example, scope=session.Scope.SERVER)
-
-
 def cpu(
     current: session.Session,
     event: str | None = session.argument(
@@ -142,3 +137,8 @@ def _show_readings(answer: histories.Answer, console: rich.console.Console) -> N
     ]
     for line in (*lines, *(f"damaged: {note}" for note in history.notes)):
         terminal.print_line(console, line, "yellow")
+
+
+register = session.command(
+    cpu, "In the morning", "cpu -b 2026-11-15T03:14:02 -e +5s --core 39", scope=session.Scope.SERVER
+)

@@ -14,16 +14,6 @@ if TYPE_CHECKING:
 ORDER = 28
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli,
-        diagnose,
-        "In the morning",
-        "diagnose -O html -o report.html",
-        scope=session.Scope.SERVER,
-    )
-
-
 def _is_bundle(subject: str) -> bool:
     return subject.endswith(".overnight") or "/" in subject or pathlib.Path(subject).is_file()
 
@@ -109,3 +99,8 @@ def diagnose(
     else:
         form = "markdown" if output == "md" else output
         files.deliver(functools.partial(result.write, form), file)
+
+
+register = session.command(
+    diagnose, "In the morning", "diagnose -O html -o report.html", scope=session.Scope.SERVER
+)

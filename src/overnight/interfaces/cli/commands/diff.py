@@ -14,16 +14,6 @@ Format = formats.Format
 COLOURS = {"new": "red", "more": "red", "less": "blue", "vanished": "blue", "unclear": "dim"}
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli,
-        diff,
-        "In the morning",
-        "diff -b 2026-11-15T03:14:02 -e +5s --baseline 2026-11-15T03:00 --baseline-end +10m",
-        scope=session.Scope.HOME,
-    )
-
-
 @profile_options.takes_query()
 def diff(
     current: session.Session,
@@ -97,3 +87,11 @@ def _show(result: comparison.Difference, current: session.Session) -> None:
         console.print(f"[dim]and {result.others} more (--limit)[/]")
     terminal.print_coverage(result.coverage, console, "window: ")
     terminal.print_coverage(result.baseline, console, "baseline: ")
+
+
+register = session.command(
+    diff,
+    "In the morning",
+    "diff -b 2026-11-15T03:14:02 -e +5s --baseline 2026-11-15T03:00 --baseline-end +10m",
+    scope=session.Scope.HOME,
+)

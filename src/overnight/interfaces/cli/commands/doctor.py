@@ -22,10 +22,6 @@ MARKS = {
 OPTIONAL = "[dim]- optional[/]"
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, doctor, "Before the night", "doctor -O json")
-
-
 def doctor(
     current: session.Session,
     root: session.RootOption = session.ROOT,
@@ -68,3 +64,6 @@ def _show(checkup: Checkup, console: rich.console.Console) -> None:
         console.print("[bold]Can be recorded here:[/] signals only; no stack profiles.")
     else:
         console.print("[bold red]Nothing can be recorded here.[/]")
+
+
+register = session.command(doctor, "Before the night", "doctor -O json")

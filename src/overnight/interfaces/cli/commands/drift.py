@@ -16,12 +16,6 @@ ORDER = 36
 MAX_ITEMS = 5
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli, drift, "In the morning", "drift --kind net.driver_reset", scope=session.Scope.SERVER
-    )
-
-
 def drift(
     current: session.Session,
     sick: list[str] | None = session.option(None, "Sick host (repeatable).", "HOST"),
@@ -112,3 +106,8 @@ def _names(hosts: tuple[str, ...]) -> str:
     more = [f"and {len(hosts) - 10} more"] if len(hosts) > 10 else []
     names = f": {', '.join(hosts[:10])}" if hosts else ""
     return " ".join([f"{plural(len(hosts), 'host')}{names}", *more])
+
+
+register = session.command(
+    drift, "In the morning", "drift --kind net.driver_reset", scope=session.Scope.SERVER
+)

@@ -13,19 +13,6 @@ ORDER = 31
 MAX_SHOWN = 10
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_group(
-        cli,
-        "event",
-        "Add outcomes of applications as events.",
-        "In the morning",
-        "add --kind job.failed --host db-7 --label gpu=h100",
-        ("add", add, "--kind job.failed --at 03:14:07 --host db-7 --label job=train-7"),
-        ("remove", remove, "8f0c2d1e"),
-        scope=session.Scope.HOME,
-    )
-
-
 def add(
     current: session.Session,
     kind: str = session.option("", "Kind: job.failed, request.timeout.", "KIND"),
@@ -85,3 +72,14 @@ def remove(
     removed = added_events.remove(current.home, ids)
     if not current.printed_json(removed):
         terminal.echo(f"removed {plural(len(removed.ids), 'event')}")
+
+
+register = session.group(
+    "event",
+    "Add outcomes of applications as events.",
+    "In the morning",
+    "add --kind job.failed --host db-7 --label gpu=h100",
+    ("add", add, "--kind job.failed --at 03:14:07 --host db-7 --label job=train-7"),
+    ("remove", remove, "8f0c2d1e"),
+    scope=session.Scope.HOME,
+)

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 ORDER = 30
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli, events, "In the morning", "events -b '12h ago'", scope=session.Scope.SERVER
-    )
-
-
 def events(
     current: session.Session,
     event_id: str = session.argument("", "Event to show with all its fields: id or prefix.", "ID"),
@@ -237,3 +231,8 @@ def _show_one(event: Event, console: rich.console.Console) -> None:
     begin = times.format_instant(event.time_us - 5 * times.SECOND_US * (event.kind in DEATHS))
     terminal.print_line(console, f"its profile: `overnight flame -b {begin} -e +5s{core}`", "dim")
     terminal.print_line(console, f"its cause:   `overnight diagnose {event.short_id}`", "dim")
+
+
+register = session.command(
+    events, "In the morning", "events -b '12h ago'", scope=session.Scope.SERVER
+)

@@ -16,16 +16,6 @@ SHOWN_SHARE = 0.01
 Format = formats.Format
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli,
-        flame,
-        "In the morning",
-        "flame -b 2026-11-15T03:14:02 -e +5s --core 39 -O svg -o hot.svg",
-        scope=session.Scope.SERVER,
-    )
-
-
 @profile_options.takes_query()
 def flame(
     current: session.Session,
@@ -78,3 +68,11 @@ def _show(graph: graphs.FlameGraph, current: session.Session) -> None:
         console.print(f"[dim]percent of samples;[/] [{user}]user[/], [{kernel}]kernel[/]")
     terminal.print_window(graph.coverage, console)
     terminal.print_coverage(graph.coverage, console)
+
+
+register = session.command(
+    flame,
+    "In the morning",
+    "flame -b 2026-11-15T03:14:02 -e +5s --core 39 -O svg -o hot.svg",
+    scope=session.Scope.SERVER,
+)

@@ -17,11 +17,6 @@ INTERVAL = (
 )
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "hazard --kind net.driver_reset"
-    session.add_command(cli, hazard, "In the morning", example, scope=session.Scope.SERVER)
-
-
 def hazard(
     current: session.Session,
     kind: fleet_view.KindOption = "",
@@ -54,3 +49,8 @@ def _name(band: fleet_questions.Band) -> str:
     if band.to_hours is None:
         return f"{low} or more"
     return f"{low} to {times.format_duration(band.to_hours * 3600)}"
+
+
+register = session.command(
+    hazard, "In the morning", "hazard --kind net.driver_reset", scope=session.Scope.SERVER
+)

@@ -10,16 +10,6 @@ ORDER = 40
 Format = formats.Format
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli,
-        heatmap,
-        "In the morning",
-        "heatmap -O html -o night.html --mark '2026-11-15T03:14:07=NIC reset'",
-        scope=session.Scope.SERVER,
-    )
-
-
 @profile_options.takes_query(without=("idle",))
 def heatmap(
     current: session.Session,
@@ -64,3 +54,11 @@ def heatmap(
     else:
         files.check_text(file)
         terminal.draw_heatmap(result, current.console())
+
+
+register = session.command(
+    heatmap,
+    "In the morning",
+    "heatmap -O html -o night.html --mark '2026-11-15T03:14:07=NIC reset'",
+    scope=session.Scope.SERVER,
+)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import local_time, session, terminal
@@ -11,12 +10,6 @@ if TYPE_CHECKING:
     from overnight.app import fleet_questions
 
 ORDER = 33
-
-
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli, hosts, "In the morning", "hosts --label zone=b", scope=session.Scope.SERVER
-    )
 
 
 def hosts(
@@ -38,7 +31,7 @@ def hosts(
     result = listed.having(wanted)
     if current.printed_json(result):
         return
-    console, now = current.console(), time.time_ns() // 1000
+    console, now = current.console(), times.now_us()
     rows = [_cells(host, now, is_live=current.server is not None) for host in result.hosts]
     headings = ("host", "state", "last seen", "up", "snapshot", "labels")
     none = (
@@ -46,7 +39,7 @@ def hosts(
         if wanted
         else "no host has enrolled (`overnight token create --role agent`)"
     )
-    terminal.echo(terminal.columns(headings, rows) or none, keep="\n")
+    terminal.echo_columns(headings, rows, none)
     for host in result.hosts:
         lost = [(host.lost_events, "event"), (host.lost_rollups, "rollup")]
         dropped = " and ".join(plural(count, what) for count, what in lost if count)
@@ -73,3 +66,8 @@ def _cells(host: fleet_questions.HostSummary, now: int, *, is_live: bool) -> tup
         taken,
         " ".join(f"{name}={value}" for name, value in sorted(host.labels.items())),
     )
+
+
+register = session.command(
+    hosts, "In the morning", "hosts --label zone=b", scope=session.Scope.SERVER
+)

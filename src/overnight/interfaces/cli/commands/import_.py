@@ -12,17 +12,6 @@ if TYPE_CHECKING:
 ORDER = 30
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli,
-        import_,
-        "During the night",
-        "import perf.data other-host.perf.txt.gz --host db-7",
-        name="import",
-        scope=session.Scope.HOME,
-    )
-
-
 def import_(
     current: session.Session,
     files: list[pathlib.Path] = session.argument(..., "Captures, logs or folders.", "FILE..."),
@@ -77,3 +66,11 @@ def _show(file: imports.Imported) -> None:
         terminal.echo("  note: imported before; nothing changed")
     for note in file.notes:
         terminal.echo(f"  note: {note}")
+
+
+register = session.command(
+    import_,
+    "During the night",
+    "import perf.data other-host.perf.txt.gz --host db-7",
+    scope=session.Scope.HOME,
+)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pathlib
-import threading
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
 
 ORDER = 18
 LIVE_ROWS = 5  # of a second, while it runs
-
-
-def register(cli: session.CommandLine) -> None:
-    example = "instrument runqueue-latency --for 30s"
-    session.add_command(cli, run_instrument, "Before the night", example, name="instrument")
 
 
 def run_instrument(
@@ -61,8 +55,8 @@ def run_instrument(
     else:
         seconds = times.parse_duration(duration)
         request = instrument.Request(name, target, seconds, current.home, config=config)
-        stop, notes = threading.Event(), current.notes()
-        with stop_signals.stop_on_signals(stop):
+        notes = current.notes()
+        with stop_signals.stop_on_signals() as stop:
             found = instrument.run(request, stop, lambda seen: _show_live(notes, seen))
     if not current.printed_json(found):
         _show(current, found, limit)
@@ -117,3 +111,8 @@ def _format_recording(recording: Recording) -> str:
     began = local_time.cell(recording.began_us)[:19]
     lasted = times.format_duration(recording.seconds)
     return f"{recording.id}  {name} on {recording.host}, {began}, {lasted}{state}; {recording.describe_cost()}"
+
+
+register = session.command(
+    run_instrument, "Before the night", "instrument runqueue-latency --for 30s"
+)

@@ -8,10 +8,6 @@ from overnight.interfaces.cli import reservation_view, session, terminal, unit_o
 ORDER = 49
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, janitor, "Hosts", "janitor --provider kubernetes --where prod")
-
-
 def janitor(
     current: session.Session,
     provider: str = session.option("local", "Platform of the hosts.", "NAME"),
@@ -38,3 +34,6 @@ def janitor(
     order = Order(provider=provider, where=where, region=region)
     cleaning = reservations.clean(current.home, order, dry_run=dry_run)
     return reservation_view.cleaning(current, cleaning)
+
+
+register = session.command(janitor, "Hosts", "janitor --provider kubernetes --where prod")

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 ORDER = 25
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, live, "During the night", "live")
-
-
 def live(
     current: session.Session,
     lasting: str = session.option(
@@ -112,3 +108,6 @@ def _keys() -> Iterator[Callable[[float], str]]:
         yield pressed
     finally:
         termios.tcsetattr(keyboard[0], termios.TCSADRAIN, before)
+
+
+register = session.command(live, "During the night", "live")

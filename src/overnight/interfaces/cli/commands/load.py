@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import threading
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -30,16 +29,6 @@ STATUS = {
     Constancy.NOT_CONSTANT: FAIL,
     Constancy.UNKNOWN: TOO_SHORT,
 }
-
-
-def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli,
-        run_load,
-        "Before the night",
-        "load trials --cores 1-7 --duty 60% --for 12h",
-        name="load",
-    )
 
 
 def run_load(
@@ -111,8 +100,7 @@ def run_load(
     request = load.Request(
         workload, options, cores, current.home, seconds, times.parse_duration(warm_up), profile
     )
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop), _screen(current, request) as show:
+    with stop_signals.stop_on_signals() as stop, _screen(current, request) as show:
         outcome = load.run(request, stop, show)
     if not current.printed_json(outcome):
         _show(outcome, current.console())
@@ -257,3 +245,8 @@ def _limit(check: load.Check) -> str:
     unit = "%/h" if check.name.endswith("drift") else "%"
     unit = "points" if check.name.endswith(("kernel time", "profile error")) else unit
     return f" (limit {100 * check.limit:g} {unit})"
+
+
+register = session.command(
+    run_load, "Before the night", "load trials --cores 1-7 --duty 60% --for 12h"
+)

@@ -10,10 +10,6 @@ from overnight.interfaces.cli import pool_options, session
 ORDER = 50
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, mcp, "Fleet", "mcp --server https://centre.example:8416", scope=session.Scope.SERVER)  # fmt: skip
-
-
 def mcp(
     current: session.Session,
     confirm_as: pathlib.Path | None = session.option(None, "File with the token of the person at this client, who confirms there.", "FILE"),
@@ -49,3 +45,8 @@ def mcp(
             todo="pip install 'overnight[mcp]'",
         ) from error
     stdio.serve(backend)
+
+
+register = session.command(
+    mcp, "Fleet", "mcp --server https://centre.example:8416", scope=session.Scope.SERVER
+)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
 from overnight.model import stop_signals
 
 ORDER = 23
-
-
-def register(cli: session.CommandLine) -> None:
-    example = "node-events --node ip-10-0-0-7"
-    session.add_command(cli, node_events, "During the night", example, name="node-events")
 
 
 def node_events(
@@ -42,8 +35,10 @@ def node_events(
     def log(line: str) -> None:
         terminal.echo(line, err=True)
 
-    stop = threading.Event()
     options = use_case.Options(home=current.home, node=node, context=where, host=host)
-    with stop_signals.stop_on_signals(stop):
+    with stop_signals.stop_on_signals() as stop:
         use_case.run(options, stop, log)
     return errors.ExitCode.DONE
+
+
+register = session.command(node_events, "During the night", "node-events --node ip-10-0-0-7")

@@ -21,40 +21,6 @@ COUNTED = {
 }
 
 
-def register(cli: session.CommandLine) -> None:
-    commands = (
-        ("create", create, "ci --template plain --target 5"),
-        ("list", list_, ""),
-        ("show", show, "ci"),
-        ("update", update, "ci --target 8 --set ready_ttl_seconds=600"),
-        ("acquire", acquire, "ci --by job-17 --wait 60s"),
-        ("renew", renew, "c-5f0c9a41d2b7 --lease 1h"),
-        ("return", return_, "c-5f0c9a41d2b7"),
-        ("terminate", terminate, "m-0a1b2c3d4e5f"),
-        ("forget", forget, "build-07-1f3c9a"),
-        ("drain", drain, "ci"),
-        *((name, _make_command(name, about), "ci") for name, about in COUNTED.items()),
-        ("member", show_member, "m-0a1b2c3d4e5f"),
-        ("cordon", cordon, "m-0a1b2c3d4e5f"),
-        ("uncordon", uncordon, "m-0a1b2c3d4e5f"),
-        ("serve", serve, "--listen 127.0.0.1:8417"),
-    )
-    reading = (list_, show, show_member, serve)
-    session.add_group(
-        cli,
-        "pool",
-        "Manage warm pools: hosts that are ready when needed.",
-        "Hosts",
-        "acquire ci --by job-17",
-        *(
-            (name, pool_options.takes_pools(call, changes=call not in reading), example)
-            for name, call, example in commands
-        ),
-        scope=session.Scope.SERVER,
-        on_host=("serve",),
-    )
-
-
 @pool_options.takes_change
 def create(
     current: session.Session,
@@ -270,8 +236,7 @@ def serve(
     """
     from overnight.app import pool_serving
 
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop):
+    with stop_signals.stop_on_signals() as stop:
         pool_serving.serve(
             where,
             stop,
@@ -283,3 +248,35 @@ def serve(
             progress=functools.partial(terminal.print_line, current.notes()),
         )
     current.printed_json(pool_documents.operation_document("serve", "", {}))
+
+
+COMMANDS = (
+    ("create", create, "ci --template plain --target 5"),
+    ("list", list_, ""),
+    ("show", show, "ci"),
+    ("update", update, "ci --target 8 --set ready_ttl_seconds=600"),
+    ("acquire", acquire, "ci --by job-17 --wait 60s"),
+    ("renew", renew, "c-5f0c9a41d2b7 --lease 1h"),
+    ("return", return_, "c-5f0c9a41d2b7"),
+    ("terminate", terminate, "m-0a1b2c3d4e5f"),
+    ("forget", forget, "build-07-1f3c9a"),
+    ("drain", drain, "ci"),
+    *((name, _make_command(name, about), "ci") for name, about in COUNTED.items()),
+    ("member", show_member, "m-0a1b2c3d4e5f"),
+    ("cordon", cordon, "m-0a1b2c3d4e5f"),
+    ("uncordon", uncordon, "m-0a1b2c3d4e5f"),
+    ("serve", serve, "--listen 127.0.0.1:8417"),
+)
+READING = (list_, show, show_member, serve)
+register = session.group(
+    "pool",
+    "Manage warm pools: hosts that are ready when needed.",
+    "Hosts",
+    "acquire ci --by job-17",
+    *(
+        (name, pool_options.takes_pools(call, changes=call not in READING), example)
+        for name, call, example in COMMANDS
+    ),
+    scope=session.Scope.SERVER,
+    on_host=("serve",),
+)

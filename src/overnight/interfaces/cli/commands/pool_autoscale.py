@@ -11,11 +11,6 @@ ORDER = 51
 NONE = "none"
 
 
-def register(cli: session.CommandLine) -> None:
-    example = 'autoscale ci --miss 1% --max 20 --at "mon-fri 08:00-18:00 = 10"'
-    pool_options.add_command(cli, autoscale, example, changes=True)
-
-
 def autoscale(
     current: session.Session,
     where: pool_options.Pools,
@@ -61,3 +56,11 @@ def autoscale(
 
 def _seconds(text: str | None) -> float | None:
     return None if text is None else times.parse_duration(text)
+
+
+register = pool_options.commands(
+    (
+        pool_options.takes_pools(autoscale, changes=True),
+        'autoscale ci --miss 1% --max 20 --at "mon-fri 08:00-18:00 = 10"',
+    )
+)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from overnight.app import pool_documents
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
 ORDER = 54
 
 
-def register(cli: session.CommandLine) -> None:
-    pool_options.add_command(cli, events, "events ci --follow")
-    pool_options.add_command(cli, explain, "explain m-0a1b2c3d4e5f")
-    pool_options.add_command(cli, cancel, "cancel m-0a1b2c3d4e5f:launch", changes=True)
-
-
 def events(
     current: session.Session,
     where: pool_options.Pools,
@@ -50,10 +43,9 @@ def events(
         if not current.printed_json(pool_documents.events_document(found)):
             rows = [_cells(event) for event in found]
             headings = (local_time.heading(), "pool", "event", "reason", "about", "detail")
-            terminal.echo(terminal.columns(headings, rows) or "no events", keep="\n")
+            terminal.echo_columns(headings, rows, "no events")
         return
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop):
+    with stop_signals.stop_on_signals() as stop:
         for event in where.follow(pool, stop, recent):
             if current.output is session.Output.JSON:
                 sys.stdout.write(json.dumps(dataclasses.asdict(event)) + "\n")
@@ -124,3 +116,10 @@ def cancel(
             f"machine {cancelled.machine_id} may still run and cost money: terminate it at the provider, "
             f"then: `overnight pool terminate {cancelled.id}`"
         )
+
+
+register = pool_options.commands(
+    (pool_options.takes_pools(events), "events ci --follow"),
+    (pool_options.takes_pools(explain), "explain m-0a1b2c3d4e5f"),
+    (pool_options.takes_pools(cancel, changes=True), "cancel m-0a1b2c3d4e5f:launch"),
+)

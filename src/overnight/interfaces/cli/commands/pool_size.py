@@ -20,10 +20,6 @@ ORDER = 52
 WEEK = "7d"
 
 
-def register(cli: session.CommandLine) -> None:
-    pool_options.add_command(cli, size, "size --claims-per-minute 4 --warmup 90s")
-
-
 def size(
     current: session.Session,
     where: pool_options.Pools,
@@ -224,3 +220,8 @@ def _describe_accuracy(sizing: pool_sizing.Sizing) -> list[str]:
             "'give up' is shown by its upper bound, 'wait': this pool is too large to simulate."
         ]
     return []
+
+
+register = pool_options.commands(
+    (pool_options.takes_pools(size), "size --claims-per-minute 4 --warmup 90s")
+)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from overnight.model.recording import Cost, Failure, Profile, Recording, Signals
 
 ORDER = 20
-
-
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, record, "During the night", "record --for 12h")
 
 
 def record(
@@ -94,8 +89,7 @@ def record(
                 todo=f"`sudo overnight {current.words_elsewhere}`, or `overnight doctor` for other fixes; --allow-partial records the rest",
             )
         terminal.echo(f"warning: {what}; recording the rest", err=True)
-    stop = threading.Event()
-    with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
+    with stop_signals.stop_on_signals() as stop, _progress(current, options) as show_progress:
         recording = recorder.record(options, stop, show_progress)
     if not current.printed_json(recording):
         _show(recording, current)
@@ -235,3 +229,6 @@ def _show_cost(cost: Cost, console: rich.console.Console) -> None:
         f"ingest {cost.ingest_cpu_percent:.1f} %; {sizes.format_size(cost.raw_bytes)} raw, "
         f"{sizes.format_size(cost.stored_bytes)} stored"
     )
+
+
+register = session.command(record, "During the night", "record --for 12h")

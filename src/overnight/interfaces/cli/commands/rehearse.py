@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 ORDER = 40
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, rehearse, "Before the night", "rehearse rt-hog --brief")
-
-
 def rehearse(
     current: session.Session,
     scenario: str = session.argument("", "Rehearsal from --list.", "SCENARIO"),
@@ -186,3 +182,6 @@ def _clean(current: session.Session) -> None:
     if not current.printed_json(undone):
         for line in [f"undone: {run}" for run in undone.runs] or ["nothing to undo"]:
             terminal.print_line(current.console(), line)
+
+
+register = session.command(rehearse, "Before the night", "rehearse rt-hog --brief")

@@ -8,10 +8,6 @@ from overnight.interfaces.cli import pool_options, reservation_view, session
 ORDER = 47
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, release, "Hosts", "release r-5f0c9a41d2b7", scope=session.Scope.SERVER)
-
-
 def release(
     current: session.Session,
     ids: list[str] | None = session.argument(None, "Id of the reservation (repeatable).", "ID"),
@@ -50,3 +46,6 @@ def release(
             lambda confirmed: use.release_marks(order, confirmed=confirmed), yes=yes
         )
     return reservation_view.released(current, released, cleaning)
+
+
+register = session.command(release, "Hosts", "release r-5f0c9a41d2b7", scope=session.Scope.SERVER)

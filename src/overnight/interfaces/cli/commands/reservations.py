@@ -8,21 +8,6 @@ from overnight.model import times
 ORDER = 48
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_group(
-        cli,
-        "reservations",
-        "Show, check and extend reservations of hosts.",
-        "Hosts",
-        "list",
-        ("list", list_, ""),
-        ("show", show, "r-5f0c9a41d2b7"),
-        ("check", check, "r-5f0c9a41d2b7 --load"),
-        ("extend", extend, "r-5f0c9a41d2b7 --for 4h"),
-        scope=session.Scope.SERVER,
-    )
-
-
 def list_(
     current: session.Session,
     everything: bool = session.flag("Include released ones.", "--all"),
@@ -77,3 +62,16 @@ def extend(
     use = pool_options.open_reservations(current, database, why)
     report = use.extend(reservation_id, int(times.parse_duration(for_)))
     return reservation_view.report(current, report)
+
+
+register = session.group(
+    "reservations",
+    "Show, check and extend reservations of hosts.",
+    "Hosts",
+    "list",
+    ("list", list_, ""),
+    ("show", show, "r-5f0c9a41d2b7"),
+    ("check", check, "r-5f0c9a41d2b7 --load"),
+    ("extend", extend, "r-5f0c9a41d2b7 --for 4h"),
+    scope=session.Scope.SERVER,
+)

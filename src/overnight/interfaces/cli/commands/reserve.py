@@ -14,11 +14,6 @@ from overnight.model.reservation import MAX_SECONDS
 ORDER = 46
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "reserve --provider kubernetes --where prod --count 2 --for 12h --evict --dry-run"
-    session.add_command(cli, reserve, "Hosts", example, scope=session.Scope.SERVER)
-
-
 def reserve(
     current: session.Session,
     provider: str = session.option("local", "Platform of the hosts.", "NAME"),
@@ -77,3 +72,11 @@ def reserve(
     note = reservation_view.progress(current)
     call = functools.partial(use.reserve, order, plan=plan, progress=note)
     return reservation_view.report(current, session.call_confirmed(call, yes=yes))
+
+
+register = session.command(
+    reserve,
+    "Hosts",
+    "reserve --provider kubernetes --where prod --count 2 --for 12h --evict --dry-run",
+    scope=session.Scope.SERVER,
+)

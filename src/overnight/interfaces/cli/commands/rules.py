@@ -24,19 +24,6 @@ FolderOption = Annotated[
 ]
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_group(
-        cli,
-        "rules",
-        "List, test and import kernel-log rules.",
-        "Housekeeping",
-        "list",
-        ("list", list_rules, "-O json"),
-        ("test", try_rules, "dmesg.txt"),
-        ("import", import_rules, "kernel-monitor.json"),
-    )
-
-
 def list_rules(
     current: session.Session,
     folder: FolderOption = None,
@@ -127,3 +114,14 @@ def import_rules(
         for note in imported.notes:
             terminal.echo(f"note: {note}")
     return errors.ExitCode.FOUND if imported.problems else errors.ExitCode.DONE
+
+
+register = session.group(
+    "rules",
+    "List, test and import kernel-log rules.",
+    "Housekeeping",
+    "list",
+    ("list", list_rules, "-O json"),
+    ("test", try_rules, "dmesg.txt"),
+    ("import", import_rules, "kernel-monitor.json"),
+)

@@ -20,23 +20,6 @@ ORDER = 15
 ID = "Id of the investigation."
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_group(
-        cli,
-        "run",
-        "Carry out a plan: overnight run PLAN.yaml",
-        "During the night",
-        "plan.yaml",
-        ("start", start, "plan.yaml --dry-run"),
-        ("list", list_, ""),
-        ("status", status, "i-5f0c9a41d2b7"),
-        ("stop", stop, "i-5f0c9a41d2b7"),
-        ("resume", resume, "i-5f0c9a41d2b7"),
-        scope=session.Scope.SERVER,
-        has_default=True,
-    )
-
-
 def start(
     current: session.Session,
     plan: pathlib.Path | None = session.argument(None, "Plan file.", "PLAN"),
@@ -167,3 +150,18 @@ def _open(current: session.Session, why: str = "") -> investigations.Investigati
 
     server = pool_options.find_server(current, "", why)
     return server.investigations if server else investigations.Investigations(current.home)
+
+
+register = session.group(
+    "run",
+    "Carry out a plan: overnight run PLAN.yaml",
+    "During the night",
+    "plan.yaml",
+    ("start", start, "plan.yaml --dry-run"),
+    ("list", list_, ""),
+    ("status", status, "i-5f0c9a41d2b7"),
+    ("stop", stop, "i-5f0c9a41d2b7"),
+    ("resume", resume, "i-5f0c9a41d2b7"),
+    scope=session.Scope.SERVER,
+    has_default=True,
+)

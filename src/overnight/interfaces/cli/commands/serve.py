@@ -12,10 +12,6 @@ from overnight.model import addresses, times
 ORDER = 48
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, serve, "Fleet", "serve --listen 127.0.0.1:8416")
-
-
 def serve(
     current: session.Session,
     listen: str = session.option("127.0.0.1:8416", "Address to listen on.", "[ADDRESS:]PORT"),
@@ -62,3 +58,6 @@ def serve(
             todo="pip install 'overnight[server]'",
         ) from error
     server.run(request, functools.partial(terminal.print_line, current.notes()))
+
+
+register = session.command(serve, "Fleet", "serve --listen 127.0.0.1:8416")

@@ -8,10 +8,6 @@ from overnight.model.text import plural
 ORDER = 16
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, snapshot, "Before the night", "snapshot --diff healthy.json sick.json")
-
-
 def snapshot(
     current: session.Session,
     file: pathlib.Path | None = session.option(
@@ -64,3 +60,6 @@ def _diff(current: session.Session, before: pathlib.Path, after: pathlib.Path) -
     terminal.echo(
         plural(len(difference.changes), "difference") if difference.changes else "no differences"
     )
+
+
+register = session.command(snapshot, "Before the night", "snapshot --diff healthy.json sick.json")

@@ -12,20 +12,6 @@ if TYPE_CHECKING:
 ORDER = 60
 
 
-def register(cli: session.CommandLine) -> None:
-    session.add_group(
-        cli,
-        "store",
-        "Check, ingest and pin stored data.",
-        "Housekeeping",
-        "check",
-        ("check", check, "-O json"),
-        ("ingest", ingest, ""),
-        ("pin", pin, "reset-0314 -b 2026-11-15T03:13 -e +2m --why 'NIC reset'"),
-        ("unpin", unpin, "reset-0314"),
-    )
-
-
 def check(
     current: session.Session,
     clean: bool = session.flag("Delete unfinished files of killed writers."),
@@ -119,3 +105,15 @@ def unpin(
     pinned = store.unpin(current.home, name)
     if not current.printed_json(pinned):
         terminal.echo(f"removed pin {name}")
+
+
+register = session.group(
+    "store",
+    "Check, ingest and pin stored data.",
+    "Housekeeping",
+    "check",
+    ("check", check, "-O json"),
+    ("ingest", ingest, ""),
+    ("pin", pin, "reset-0314 -b 2026-11-15T03:13 -e +2m --why 'NIC reset'"),
+    ("unpin", unpin, "reset-0314"),
+)

@@ -16,23 +16,6 @@ ORDER = 49
 WHY = "Reason, for the audit log."
 
 
-def register(cli: session.CommandLine) -> None:
-    commands = (
-        ("create", create, "--role viewer --name grafana"),
-        ("list", list_, ""),
-        ("revoke", revoke, "4f1a9c20"),
-    )
-    session.add_group(
-        cli,
-        "token",
-        "Manage tokens: who may ask, and which hosts may enrol.",
-        "Fleet",
-        "create --role admin",
-        *((name, pool_options.takes_pools(call), example) for name, call, example in commands),
-        scope=session.Scope.HOME,
-    )
-
-
 def create(
     current: session.Session,
     where: pool_options.Pools,
@@ -88,7 +71,7 @@ def list_(current: session.Session, where: pool_options.Pools) -> None:
         for t in found
     ]
     headings = ["token", "name", "role", "host", "expires", "state"]
-    terminal.echo(terminal.columns(headings, rows) or "no tokens", keep="\n")
+    terminal.echo_columns(headings, rows, "no tokens")
 
 
 def revoke(
@@ -103,3 +86,15 @@ def revoke(
     tokens.open_tokens(where).revoke(token, by=tokens.local_user(), why=why)
     if not current.printed_json(tokens.document()):
         terminal.print_line(current.console(), f"revoked token {token}")
+
+
+register = session.group(
+    "token",
+    "Manage tokens: who may ask, and which hosts may enrol.",
+    "Fleet",
+    "create --role admin",
+    ("create", pool_options.takes_pools(create), "--role viewer --name grafana"),
+    ("list", pool_options.takes_pools(list_), ""),
+    ("revoke", pool_options.takes_pools(revoke), "4f1a9c20"),
+    scope=session.Scope.HOME,
+)

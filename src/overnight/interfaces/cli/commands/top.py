@@ -15,11 +15,6 @@ MAX_COMMAND = 120  # characters; JSON has all
 Format = formats.Format
 
 
-def register(cli: session.CommandLine) -> None:
-    example = "top functions -b 2026-11-15T03:14:02 -e +5s --core 39"
-    session.add_command(cli, top, "In the morning", example, scope=session.Scope.SERVER)
-
-
 @profile_options.takes_query()
 def top(
     current: session.Session,
@@ -93,3 +88,11 @@ def _who(result: ranking.Top) -> str:
             place = actor.shorten(process.pod or process.cgroup)
             rows.append((row.name, pid, process.user, place, started, above, command))
     return terminal.columns(headings, rows)
+
+
+register = session.command(
+    top,
+    "In the morning",
+    "top functions -b 2026-11-15T03:14:02 -e +5s --core 39",
+    scope=session.Scope.SERVER,
+)
