@@ -91,7 +91,7 @@ def _members(call: guards.Call) -> Iterator[Member]:
 
 def _many(hosts: int, summary: str, held: int = 0) -> Effect | None:
     """Return the effect of a call that adds hosts, if these are many with those that are held."""
-    if held + hosts <= MANY_HOSTS:
+    if not hosts or held + hosts <= MANY_HOSTS:
         return None
     return Effect(summary=summary + mention(held, hosts), most_hosts=hosts)
 

@@ -58,9 +58,18 @@ def order(world: assistants.World, count: int) -> Any:
 
 
 def create(world: assistants.World, name: str, most: int) -> Any:
-    change = {"template": "runner", "target_size": 1, "max_size": most}
+    change = {"template": "runner", "target_size": min(1, most), "max_size": most}
     sent = {"name": name, "provider": "scripted", "change": change}
     return world.ask("POST", "/api/v1/pools", role=ASSISTANT, json=sent)
+
+
+def test_a_pool_for_no_hosts_is_direct_whatever_the_caller_has(
+    world: assistants.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asks(create(world, "many", MANY)) == ""
+    monkeypatch.setattr(pool_guards, "MANY_HOSTS", MANY - 1)
+    assert asks(create(world, "none", 0)) == ""
+    assert "would have more" in asks(create(world, "one", 1))
 
 
 def test_claiming_a_member_stays_direct(world: assistants.World) -> None:
