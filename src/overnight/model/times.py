@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import fractions
 import re
 import time
 
@@ -95,6 +94,8 @@ def parse_instant(
     if words.endswith(" ago"):
         return now_us - round(parse_duration(words.removesuffix(" ago")) * 1e6)
     if re.fullmatch(r"\d{9,15}(\.\d{1,15})?", words, re.ASCII):
+        import fractions  # with decimal, a megabyte: the uplink needs neither
+
         return round(fractions.Fraction(words) * 1_000_000)
     try:
         day, _, clock = f"{words} 00:00".rpartition(" ") if words in DAYS else words.rpartition(" ")
