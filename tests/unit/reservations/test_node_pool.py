@@ -38,6 +38,7 @@ class Nodes:
         self.held: list[Held] = []
         self.refuse: dict[str, Exception] = {}
         self.calls: list[tuple[str, str]] = []
+        self.looks = 0
         self.leases: list[Lease] = []
         self.pods: list[tuple[Any, dict[str, str]]] = []
 
@@ -60,7 +61,8 @@ class Nodes:
         self.calls.append(("mark", host))
 
     def empty(self, host: str, order: Order, lease: Lease, progress: Any) -> bool:
-        progress("pod ns/web is still there")
+        self.looks += 1
+        progress(f"pod ns/web is still there at look {self.looks}")
         return not any(work.name == "stuck" for work in self.plans[host].workloads)
 
     def release(self, host: str, order: Order, lease_id: str) -> None:
@@ -150,7 +152,8 @@ def test_a_node_that_does_not_become_empty_is_given_back(
     nodes = Nodes(a=dataclasses.replace(found, workloads=(*found.workloads, stuck)))
     with pytest.raises(pools.ProviderError) as caught:
         provide(nodes).launch(order)
-    assert "a is not empty: pod ns/web is still there" in caught.value.message
+    last = f"a is not empty: pod ns/web is still there at look {nodes.looks}"
+    assert caught.value.message.endswith(last)
     assert nodes.calls == [("claim", "a"), ("mark", "a"), ("release", "a")]
     waited = node_pool.time.monotonic()
     assert (90 < waited < 92) if order is EVICTING else waited < 2

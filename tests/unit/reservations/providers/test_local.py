@@ -186,13 +186,13 @@ def test_what_a_reservation_started_is_its_own_and_the_rest_is_foreign(
 ) -> None:
     """A recorder runs in a session of its own, and its children may not have its environment."""
     own, looks = lease(), [0, 9 * _local_processes.TICK]
-    started = process(50, 0, session=50)
+    started = process(50, 0, session=40)
 
     def read() -> dict[int, _local_processes.Process]:
         ticks = looks.pop(0)
         return {
             pid: process(pid, ticks, session=session)
-            for pid, session in ((50, 50), (51, 50), (52, 52))
+            for pid, session in ((50, 40), (51, 40), (52, 52))
         }
 
     monkeypatch.setattr(_local_processes, "read_processes", read)
