@@ -354,7 +354,7 @@ def test_a_start_waits_for_its_command_and_removes_the_token_whatever_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(_ssm.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     states = [None, {"Status": "InProgress"}, {"Status": "Success"}]
     call = Calls(send_command=[{"Command": {"CommandId": "c-1"}}], get_command_invocation=states)
     _ssm.start(call, HOST, ORDER, LEASE, SETUP)

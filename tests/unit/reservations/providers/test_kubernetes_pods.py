@@ -89,7 +89,7 @@ def test_a_pod_that_has_ended_does_not_use_its_node(phase: str, is_foreign: bool
 
 
 def test_what_evictions_and_the_no_execute_taint_destroy_is_said() -> None:
-    volumes = {"volumes": [{"configMap": {}}, {"emptyDir": {}}]}
+    volumes: Object = {"volumes": [{"configMap": {}}, {"emptyDir": {}}]}
     moved, daemon = ({**pod(kind), "spec": volumes} for kind in ("ReplicaSet", "DaemonSet"))
     lost = ["pod ns/p loses the data in its emptyDir volumes"]
     assert pods.find_lost_data([moved, daemon, pod("ReplicaSet")]) == lost
@@ -274,7 +274,8 @@ def test_a_node_that_karpenter_replaces_before_the_lease_ends_is_reported() -> N
     ],
 )
 def test_only_a_running_pod_of_the_daemon_set_is_its_agent(change: Object, is_agent: bool) -> None:
-    found = pod("DaemonSet", **{"labels": {"app.kubernetes.io/name": "overnight-agent"}} | change)
+    given: Object = {"labels": {"app.kubernetes.io/name": "overnight-agent"}, **change}
+    found = pod("DaemonSet", **given)
     found["status"]["phase"] = change.get("status", "Running")
     assert agents.is_of_daemon_set(found) is is_agent
 

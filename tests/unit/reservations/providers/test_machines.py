@@ -13,6 +13,7 @@ import pytest
 from overnight import errors, pools, reservations
 from overnight.model import times
 from overnight.model.reservation import AgentTasks, Lease, Order
+from overnight.pools.providers import nspawn as pool_machines
 from overnight.reservations.providers import _machine_agent, nspawn
 
 S = 1_000_000
@@ -31,7 +32,7 @@ def machines(tmp_path: pathlib.Path) -> nspawn.Nspawn:
 def runs(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
     """Say that a machine runs there, or none."""
     machine = address and pools.Machine(id="x", member_id="x", address=address)
-    monkeypatch.setattr(nspawn.nspawn, "find_machine", lambda place: machine)
+    monkeypatch.setattr(pool_machines, "find_machine", lambda place: machine)
 
 
 def place_of(tmp_path: pathlib.Path, host: str, lease: Lease = LEASE) -> pathlib.Path:
