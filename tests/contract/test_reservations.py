@@ -218,6 +218,74 @@ def test_hosts_with_workloads_are_left_out_without_evict(night: World) -> None:
     assert plan.left_out == {"a": "runs web-1; --evict would move it away"}
 
 
+def test_a_host_that_is_not_empty_at_the_deadline_of_its_platform_ends_the_reservation(
+    night: World,
+) -> None:
+    def refuse(what: str, host: str) -> None:
+        if (what, host) == ("empty", "b"):
+            raise reservations.NotEmptyError("b is not empty", why="web-1 is on it", todo="")
+
+    night.platform.before = refuse
+    begin = night.clock()
+    with pytest.raises(errors.CannotError) as caught:
+        night.reserve()
+    assert caught.value.why == "b: b is not empty: web-1 is on it"
+    assert night.clock() < begin + 60 * S  # it is not tried until the end of the preparation
+    assert night.platform.marked == []
+
+
+def test_what_kept_hosts_from_being_held_is_said_of_those_that_are_still_wanted(
+    night: World,
+) -> None:
+    plan = night.plane.preflight(dataclasses.replace(ORDER, prepare_seconds=60))
+    night.reserve(hosts=("a",), owner="team-b")
+
+    def refuse(what: str, host: str) -> None:
+        if (what, host) == ("mark", "c"):
+            raise reservations.PlatformError("no answer", why="timed out", todo="wait")
+
+    night.platform.before = refuse
+    with pytest.raises(errors.CannotError) as caught:
+        night.plane.reserve(plan)
+    why = "not every host could be held in time: b: planned; c: no answer: timed out"
+    assert caught.value.why == why
+    assert night.platform.marked == ["a"]
+
+
+def test_a_host_that_is_held_has_no_problem_any_more(night: World) -> None:
+    night.platform.hosts["a"].workloads = [Workload("web-1", "pod")]
+    made = prepare(night, hosts=("a",), evict=True).reservation
+    assert (made.held[0].detail, made.hosts) == ("", made.held)
+
+
+def test_a_replacement_takes_one_host_and_removes_the_marks_of_the_other(url: str) -> None:
+    world = World(url, *"abcde")
+    plan = world.plane.preflight(ORDER)
+    world.reserve(hosts=("a",), owner="team-b")
+    made = world.plane.reserve(plan)
+    assert [host.name for host in made.held] == ["b", "c"]
+    assert world.platform.calls.count(("release", "a")) == 1
+    [event] = [e for e in world.plane.events(made.id) if e.kind == "replaced"]
+    assert (event.host, event.detail) == ("a", "by c: team-b has a")
+    world.close()
+
+
+def test_a_reservation_is_not_active_before_every_host_has_its_whole_lease(night: World) -> None:
+    def refuse(what: str, host: str) -> None:
+        if (what, host) == ("renew", "b"):
+            night.platform.before = lambda what, host: None
+            raise reservations.PlatformError("no answer", why="timed out", todo="wait")
+
+    night.platform.before = refuse
+    made = night.plane.create(night.plane.preflight(ORDER))
+    driven = driver.take(night.plane.context, made, print)
+    assert driven.step().state is State.PREPARING
+    assert driven.reservation.attempts == 1
+    assert driven.step().state is State.ACTIVE
+    marks = {Lease.parse(night.platform.hosts[name].mark or "") for name in "ab"}
+    assert marks == {driven.reservation.lease}
+
+
 def test_ctrl_c_gives_back_what_was_taken(night: World) -> None:
     def interrupt(what: str, host: str) -> None:
         if (what, host) == ("mark", "b"):
@@ -345,11 +413,14 @@ def test_a_driver_whose_reservation_another_one_still_prepares_keeps_its_marks(
     assert night.platform.marked == ["a"]  # the other driver has it now
 
 
-def prepare(night: World) -> driver.Driver:
+def prepare(night: World, **changes: object) -> driver.Driver:
     """Hold every host, and stop before the first watch."""
-    made = night.plane.create(night.plane.preflight(ORDER))
+    order = dataclasses.replace(ORDER, **changes)  # type: ignore[arg-type]
+    made = night.plane.create(night.plane.preflight(order))
     driven = driver.take(night.plane.context, made, print)
-    assert driven.step().state is State.ACTIVE
+    while driven.step().state is State.PREPARING:
+        night.clock.forward(1)
+    assert driven.reservation.state is State.ACTIVE
     assert not any(host.checks for host in driven.reservation.hosts)
     return driven
 

@@ -72,7 +72,7 @@ def renewed_until(reservation: Reservation, now_us: int) -> int:
     """Return the expiry after this tick: later once half of a renewed lease is over."""
     half = reservation.order.seconds * SECOND_US // 2
     if reservation.order.renew and reservation.until_us - now_us < half:
-        return max(reservation.until_us, active_until(reservation, now_us))
+        return active_until(reservation, now_us)
     return reservation.until_us
 
 
@@ -80,7 +80,7 @@ def next_step_at(reservation: Reservation, now_us: int, *, watched: bool = False
     """Return when a driver takes the next step; after failed attempts in a row the wait doubles, with a cap."""
     if not reservation.attempts:
         return min(now_us + WATCH_SECONDS * SECOND_US, reservation.until_us) if watched else 0
-    doubled = BACKOFF_SECONDS << min(max(0, reservation.attempts - 1), 20)
+    doubled = BACKOFF_SECONDS << min(reservation.attempts - 1, 20)
     # Soon where a lease must be renewed or a caller waits; rarely where the marks expire anyway.
     releasing = reservation.state is State.RELEASING
     cap = MAX_BACKOFF_SECONDS if releasing else MAX_WATCH_BACKOFF_SECONDS

@@ -136,6 +136,8 @@ class Driver:
             kept = reservation_rows.change(connection, self.reservation, driver_until_us=until_us)
         if not kept:
             raise FenceLostError(self.reservation.id)
+        # `_save` writes the whole record.
+        self.reservation = dataclasses.replace(self.reservation, driver_until_us=until_us)
         self._touched = host
         self._control.database.steps(f"{what} {host}: before")
         try:

@@ -38,8 +38,7 @@ def plan_hosts(
             continue
         plan = provider.plan(host, order)
         if reference is not None:
-            differences = (*plan.differences, *selection.compare_facts(host, reference))
-            plan = dataclasses.replace(plan, differences=differences)
+            plan = dataclasses.replace(plan, differences=selection.compare_facts(host, reference))
         why = selection.unfit(plan, order)
         if not why and undisturbed and selection.needs_consent(plan):
             why = "reserving it needs a confirmation"

@@ -44,6 +44,15 @@ def test_a_lease_is_short_while_hosts_are_prepared_and_whole_afterwards() -> Non
     assert decisions.active_until(made, NOW + 60 * S) == made.cap_us
 
 
+def test_hosts_are_held_before_a_short_lease_ends_or_not_at_all() -> None:
+    order = Order(provider="played", seconds=60, prepare_seconds=900)
+    until_us, cap_us = decisions.first_lease(order, NOW)
+    assert until_us == cap_us == NOW + 60 * S
+    made = reservation(order=order, until_us=until_us, cap_us=cap_us)
+    assert decisions.next_action(made, NOW + 59 * S) is Action.PREPARE
+    assert decisions.next_action(made, NOW + 60 * S) is Action.GIVE_UP
+
+
 @pytest.mark.parametrize(
     ("seconds", "until"),
     [(0, 600), (300, 600), (301, 901), (599, 1199), (1400, 1500)],

@@ -76,6 +76,8 @@ def test_hosts_are_in_the_order_of_their_names_or_as_they_were_named() -> None:
         ({"seconds": MAX_SECONDS + 1}, "invalid --for 14 d 1 s"),
         ({"seconds": 120, "renew": True}, "invalid --for 2 min"),
         ({"seconds": 600, "max_seconds": 500, "renew": True}, "invalid --at-most 8 min 20 s"),
+        ({"max_seconds": MAX_SECONDS + 1, "renew": True}, "invalid --at-most 14 d 1 s"),
+        ({"seconds": 299, "renew": True}, "invalid --for 4 min 59 s"),
         ({"prepare_seconds": 0}, "invalid --wait 0"),
         ({"purpose": "x" * 200}, "invalid --purpose"),
         ({"purpose": "\x1b[2J"}, "invalid --purpose"),
@@ -91,6 +93,20 @@ def test_an_order_that_makes_no_sense_is_refused(changes: dict[str, object], tex
     with pytest.raises(errors.UsageError) as caught:
         selection.check_order(order, ignored)
     assert caught.value.what.startswith(text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seconds": 60},
+        {"seconds": MAX_SECONDS},
+        {"seconds": 300, "max_seconds": 300, "renew": True},
+        {"prepare_seconds": 1},
+        {"count": 1},
+    ],
+)
+def test_an_order_at_the_limits_is_taken(changes: dict[str, object]) -> None:
+    selection.check_order(dataclasses.replace(ORDER, **changes), frozenset())  # type: ignore[arg-type]
 
 
 def test_the_lease_of_the_longest_order_fits_into_a_tag() -> None:
@@ -116,6 +132,43 @@ def test_too_few_hosts_are_an_error_that_names_the_obstacles() -> None:
     with pytest.raises(errors.CannotError, match="no host can be reserved") as caught:
         selection.check_enough(Preflight(dataclasses.replace(ORDER, count=2), (), left_out))
     assert caught.value.why.endswith("h4: unhealthy: NotReady; 4 more")
+    found = (HostPlan(host=host("h9")),)
+    with pytest.raises(errors.CannotError, match="only 1 of 2 hosts can be reserved") as caught:
+        selection.check_enough(Preflight(dataclasses.replace(ORDER, count=2), found, {"h0": "x"}))
+    assert caught.value.why == "h0: x"
+    nothing = Preflight(dataclasses.replace(ORDER, where="prod"), (), {})
+    with pytest.raises(errors.CannotError) as caught:
+        selection.check_enough(nothing)
+    assert caught.value.why == "played lists no host in prod"
+
+
+@pytest.mark.parametrize(
+    ("plan", "evict", "why"),
+    [
+        ({"blockers": ("it is going", "no room")}, True, "it is going; no room"),
+        ({"workloads": (Workload("log", stays="DaemonSet"),)}, False, ""),
+        ({"workloads": (Workload("web"),)}, True, ""),
+        ({"workloads": (Workload("web"),)}, False, "runs web; --evict would move it away"),
+        ({"workloads": (Workload("web"), Workload("log", stays="x"), Workload("db"), Workload("q"))}, False, "runs web and 2 more; --evict would move them away"),
+    ],
+)  # fmt: skip
+def test_why_a_host_cannot_be_reserved_by_its_plan(
+    plan: dict[str, object], evict: bool, why: str
+) -> None:
+    order = dataclasses.replace(ORDER, evict=evict)
+    assert selection.unfit(HostPlan(host=host(), **plan), order) == why  # type: ignore[arg-type]
+
+
+def test_a_blocked_eviction_disturbs_most_then_what_else_is_disrupted_then_the_number() -> None:
+    pods = (Workload("web"), Workload("db"), Workload("log", stays="DaemonSet"))
+    plans = {
+        "idle": HostPlan(host=host(), workloads=pods[2:]),
+        "busy": HostPlan(host=host(), workloads=pods),
+        "disrupts": HostPlan(host=host(), workloads=pods[:1], disrupts=("loses a pod",)),
+        "blocked": HostPlan(host=host(), workloads=(Workload("web", blocked="budget"),)),
+    }
+    assert sorted(plans, key=lambda name: selection.disturbance(plans[name])) == [*plans]
+    assert selection.disturbance(plans["idle"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

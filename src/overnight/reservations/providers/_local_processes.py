@@ -49,7 +49,7 @@ def read_processes() -> dict[int, Process]:
 def parse_process(pid: int, stat: bytes, cmdline: bytes = b"") -> Process:
     r"""Parse /proc/PID/stat and cmdline.
 
-    >>> stat = b"7 (sh) S 1 7 5 0" + b" 0" * 7 + b" 11 22" + b" 0" * 6 + b" 99" + b" 0" * 20
+    >>> stat = b"7 (sh) S 1 7 5 0" + b" 0" * 6 + b" 11 22" + b" 0" * 6 + b" 99" + b" 0" * 20
     >>> parse_process(7, stat, b"python3\0-m\0overnight\0record\0").is_recorder
     True
     """
@@ -94,12 +94,10 @@ def own_session(processes: Mapping[int, Process], pid: int) -> set[int]:
 
 
 def find_marked(processes: Mapping[int, Process], lease_id: str) -> Sequence[Process]:
-    """Return the processes that a reservation started, parents before their children."""
+    """Return the processes that a reservation started."""
     mark = f"{MARK}={lease_id}".encode()
-    marked = [
+    return [
         process
         for process in processes.values()
         if mark in (sources.read_once(f"/proc/{process.pid}/environ", 1 << 17) or b"").split(b"\0")
     ]
-    pids = {process.pid for process in marked}
-    return sorted(marked, key=lambda process: (process.parent in pids, process.pid))

@@ -201,6 +201,39 @@ def test_held_merges_what_node_claim_and_pod_say() -> None:
     assert not marks.find_taken(held, later.until_us + marks.GRACE_US + 1)
 
 
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        (Held("n", LEASE.id, LEASE), "ana until 1970-01-01 00:33 UTC (lease r-0123456789ab)"),
+        (Held("n", LEASE.id, Lease(LEASE.id, "", LEASE.until_us, LEASE.cap_us)), "somebody until 1970-01-01 00:33 UTC (lease r-0123456789ab)"),
+        (Held("n", LEASE.id, None), "lease r-0123456789ab, whose record is not valid"),
+        (Held("n", "ana until tomorrow", None), "lease without id, whose record is not valid"),
+    ],
+)  # fmt: skip
+def test_the_holder_of_a_host_is_described_and_no_text_of_others_is_repeated(
+    held: Held, text: str
+) -> None:
+    assert marks.describe(held) == text
+    assert marks.find_taken([held], 10**18 if held.lease is None else NOW_US) == {"n": text}
+
+
+def test_a_lease_object_has_a_duration_that_the_api_accepts() -> None:
+    claim = marks.build_claim("n", "overnight", LEASE, LEASE.until_us + 5)
+    assert claim["spec"]["leaseDurationSeconds"] == 1
+
+
+def test_a_renewal_of_a_lease_object_writes_the_new_record_and_the_time() -> None:
+    later = Lease(LEASE.id, "ana", LEASE.until_us + 7_000_000, LEASE.cap_us)
+    claim = marks.build_claim("n", "overnight", LEASE, NOW_US)
+    renewed = apply(claim, marks.renew_claim(claim, later, NOW_US + 5_000_000))
+    assert marks.read_record(renewed) == later
+    assert renewed["metadata"]["annotations"][marks.NODE] == "n"
+    assert renewed["spec"] == {
+        "holderIdentity": LEASE.id, "leaseDurationSeconds": 1002,
+        "acquireTime": "1970-01-01T00:16:40.000000Z", "renewTime": "1970-01-01T00:16:45.000000Z",
+    }  # fmt: skip
+
+
 def test_lease_objects_of_others_are_not_ours() -> None:
     other = {"metadata": {"name": "overnight-election"}, "spec": {"holderIdentity": "pod-1"}}
     assert not marks.is_claim(other)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from overnight import reservations
+from overnight import kubernetes_api, reservations
 from overnight.model.reservation import MAX_SECONDS, AgentTasks, Lease
 from overnight.reservations.providers import _kubernetes_agent as agents
 from overnight.reservations.providers import _kubernetes_marks as marks
@@ -60,13 +60,43 @@ def expression(operator: str, *values: str) -> Object:
         (expression("NotIn", "web"), False),
         (expression("Exists"), True),
         (expression("DoesNotExist"), False),
+        ({"matchExpressions": [{"key": "x", "operator": "NotIn", "values": ["web"]}]}, True),
+        ({"matchExpressions": [{"key": "x", "operator": "In", "values": ["web"]}]}, False),
+        ({"matchExpressions": [{"key": "x", "operator": "Exists"}]}, False),
+        ({"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "Exists"}, {"key": "x", "operator": "Exists"}]}, False),
         ({}, True),
         (None, False),
     ],
-)
+)  # fmt: skip
 def test_budgets_select_pods_as_the_api_does(selector: Object | None, matches: bool) -> None:
     refusal = pods.find_refusal(pod("ReplicaSet"), [budget(selector)])
     assert bool(refusal) is matches
+
+
+def test_what_blocks_an_eviction_is_said_of_the_pods_that_would_be_evicted() -> None:
+    blocked = pods.describe(pod("ReplicaSet"), [budget({})]).blocked
+    assert blocked == "PodDisruptionBudget b allows no disruption"
+    assert pods.describe(pod("DaemonSet"), [budget({})]).blocked == ""
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_foreign"),
+    [("Pending", True), ("Running", True), ("Unknown", True), ("Succeeded", False), ("Failed", False)],
+)  # fmt: skip
+def test_a_pod_that_has_ended_does_not_use_its_node(phase: str, is_foreign: bool) -> None:
+    assert pods.is_foreign({**pod(), "status": {"phase": phase}}, LEASE.id) is is_foreign
+
+
+def test_what_evictions_and_the_no_execute_taint_destroy_is_said() -> None:
+    volumes: Object = {"volumes": [{"configMap": {}}, {"emptyDir": {}}]}
+    moved, daemon = ({**pod(kind), "spec": volumes} for kind in ("ReplicaSet", "DaemonSet"))
+    lost = ["pod ns/p loses the data in its emptyDir volumes"]
+    assert pods.find_lost_data([moved, daemon, pod("ReplicaSet")]) == lost
+    tolerant = {**pod("DaemonSet"), "spec": {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}}  # fmt: skip
+    deleted = ["the NoExecute taint deletes pod ns/p, which does not tolerate overnight.dev/lease"]
+    assert pods.find_deleted([daemon]) == deleted
+    assert not pods.find_deleted([tolerant, moved])
 
 
 def test_only_a_budget_that_is_used_up_refuses_and_only_a_ready_pod() -> None:
@@ -145,7 +175,15 @@ def test_the_expiry_of_a_node_claim(text: str, seconds: int | None) -> None:
         ({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "gone"}]}}, "not ready: gone"),
         ({"spec": {"unschedulable": True}}, "cordoned"),
         ({"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}}, "an autoscaler is about to delete it (taint karpenter.sh/disrupted)"),
-        ({"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "True"}]}}, "DiskPressure"),
+        ({"spec": {"taints": [{"key": "karpenter.sh/disruption", "effect": "NoSchedule"}]}}, "an autoscaler is about to delete it (taint karpenter.sh/disruption)"),
+        ({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}}, "an autoscaler is about to delete it (taint ToBeDeletedByClusterAutoscaler)"),
+        ({"metadata": {"name": "n", "deletionTimestamp": "2026-11-03T00:00:00Z"}}, "it is being deleted"),
+        ({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}}, "not ready: KubeletNotReady"),
+        *(
+            ({"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": name, "status": status}]}}, name if status == "True" else "")
+            for name in ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+            for status in ("True", "False")
+        ),
     ],
 )  # fmt: skip
 def test_health_of_nodes(change: Object, illness: str) -> None:
@@ -159,6 +197,101 @@ def test_health_of_nodes(change: Object, illness: str) -> None:
     if not change:
         # A reboot makes a node not ready for a while, and keeps its creation.
         assert host.booted_us == marks.read_time("2026-11-02T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("labels", "zone", "kind"),
+    [
+        ({}, "", ""),
+        ({"failure-domain.beta.kubernetes.io/zone": "z2", "beta.kubernetes.io/instance-type": "m5"}, "z2", "m5"),
+        ({"failure-domain.beta.kubernetes.io/zone": "z2", "topology.kubernetes.io/zone": "z1"}, "z1", ""),
+        ({"beta.kubernetes.io/instance-type": "m5", "node.kubernetes.io/instance-type": "m7"}, "", "m7"),
+    ],
+)  # fmt: skip
+def test_place_and_facts_of_nodes(labels: dict[str, str], zone: str, kind: str) -> None:
+    information = {
+        "kernelVersion": "6.1", "osImage": "Debian", "containerRuntimeVersion": "containerd://2",
+        "kubeletVersion": "v1.33", "architecture": "", "machineID": "x",
+    }  # fmt: skip
+    node: Object = {
+        "metadata": {"name": "n", "labels": labels, "creationTimestamp": "2026-11-03T00:00:00Z"},
+        "status": {
+            "nodeInfo": information,
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-02T00:00:00Z"}],
+        },
+    }  # fmt: skip
+    host = nodes.describe(node, "ana")
+    assert (host.name, host.zone, host.instance_type, host.taken) == ("n", zone, kind, "ana")
+    assert host.facts == {
+        "kernel": "6.1", "image": "Debian", "runtime": "containerd://2", "kubelet": "v1.33",
+    }  # fmt: skip
+    assert host.booted_us == marks.read_time("2026-11-03T00:00:00Z")
+
+
+class Cluster:
+    """Has one node, and answers for its NodeClaim as it is told."""
+
+    def __init__(self, owner: str, claim: Object | None = None, code: int = 0) -> None:
+        owners = [{"kind": "Other", "name": "x"}, {"kind": owner, "name": "claim-1"}]
+        self._node: Object = {"metadata": {"name": "n", "ownerReferences": owners}}
+        self._claim, self._code = claim, code
+
+    def get(self, kind: object, name: str) -> Object:
+        return self._node
+
+    def find(self, kind: object, name: str) -> Object | None:
+        assert (kind, name) == (nodes.KARPENTER, "claim-1")
+        if self._code:
+            raise kubernetes_api.KubernetesError("not allowed", why="", todo="", code=self._code)
+        return self._claim
+
+
+def test_a_node_that_karpenter_replaces_before_the_lease_ends_is_reported() -> None:
+    claim = {"metadata": {"creationTimestamp": "1970-01-01T00:00:10Z"}, "spec": {"expireAfter": "1h"}}  # fmt: skip
+    end_us = 3_610_000_000
+
+    def warn(cluster: Any, until_us: int = end_us + 1) -> list[str]:
+        return nodes.find_karpenter_warnings(cluster, "n", until_us)
+
+    assert warn(Cluster("NodeClaim", claim)) == [
+        "Karpenter replaces n at 1970-01-01 01:00 UTC, before the lease ends (NodeClaim claim-1)"
+    ]
+    assert warn(Cluster("NodeClaim", claim), end_us) == []
+    assert warn(Cluster("NodeClaim")) == warn(Cluster("Machine", claim)) == []
+    assert warn(Cluster("NodeClaim", code=403)) == ["Karpenter may replace n: not allowed"]
+    with pytest.raises(kubernetes_api.KubernetesError):
+        warn(Cluster("NodeClaim", code=500))
+
+
+@pytest.mark.parametrize(
+    ("change", "is_agent"),
+    [
+        ({}, True),
+        ({"labels": {"app.kubernetes.io/name": "overnight-reserved-agent"}}, False),
+        ({"ownerReferences": [{"kind": "ReplicaSet", "controller": True}]}, False),
+        ({"deletionTimestamp": "now"}, False),
+        ({"status": "Pending"}, False),
+    ],
+)
+def test_only_a_running_pod_of_the_daemon_set_is_its_agent(change: Object, is_agent: bool) -> None:
+    given: Object = {"labels": {"app.kubernetes.io/name": "overnight-agent"}, **change}
+    found = pod("DaemonSet", **given)
+    found["status"]["phase"] = change.get("status", "Running")
+    assert agents.is_of_daemon_set(found) is is_agent
+
+
+def test_the_secret_of_an_agent_goes_with_its_pod() -> None:
+    made = build()
+    made["metadata"]["uid"] = "uid-of-the-pod"
+    secret = agents.build_secret(made, {"token": "t"})
+    [owner] = secret["metadata"]["ownerReferences"]
+    assert owner == {"apiVersion": "v1", "kind": "Pod", "name": made["metadata"]["name"], "uid": "uid-of-the-pod"}  # fmt: skip
+    for key in ("name", "namespace", "labels"):
+        assert secret["metadata"][key] == made["metadata"][key]
+    assert secret["stringData"] == {"token": "t"}
+    # A janitor finds pod and Secret by the lease, and the node by the annotation.
+    assert made["metadata"]["labels"][marks.KEY] == LEASE.id
+    assert made["metadata"]["annotations"] == {marks.NODE: "n" * 200}
 
 
 def build(server: str = "https://server:8416") -> Object:

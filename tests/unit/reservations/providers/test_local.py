@@ -11,7 +11,7 @@ import pytest
 
 from overnight import reservations
 from overnight.model import process_identity
-from overnight.model.reservation import Lease, Order
+from overnight.model.reservation import AgentTasks, Lease, Order
 from overnight.reservations import decisions
 from overnight.reservations.providers import (
     _local_processes,
@@ -155,6 +155,120 @@ def test_a_recorder_is_known_by_its_command(words: str, is_recorder: bool) -> No
     assert process(7, 0, words=tuple(words.split())).is_recorder is is_recorder
 
 
+@pytest.mark.parametrize(
+    ("share", "changes", "is_foreign"),
+    [
+        (0.1, {}, True),
+        (0.09, {}, False),
+        (1.0, {"pid": _local_processes.KERNEL}, False),
+        (1.0, {"pid": 40}, False),  # a process of its own, in a session of another
+        (1.0, {"session": 40}, False),
+    ],
+)
+def test_a_process_is_foreign_from_a_tenth_of_a_core(
+    share: float, changes: dict[str, int], is_foreign: bool
+) -> None:
+    ticks = round(10 * share * _local_processes.TICK)
+    after = dataclasses.replace(process(50, ticks, session=50), **changes)
+    before = dataclasses.replace(after, ticks=0)
+    found = _local_processes.find_foreign({after.pid: before}, {after.pid: after}, 10.0, {40})
+    assert [cores for _, cores in found] == ([share] if is_foreign else [])
+
+
+def test_the_time_of_a_process_is_that_of_its_program_and_of_the_kernel() -> None:
+    stat = b"7 (sh) S 1 7 5 0" + b" 0" * 6 + b" 11 22" + b" 0" * 6 + b" 99" + b" 0" * 20
+    found = _local_processes.parse_process(7, stat)
+    assert (found.ticks, found.started, found.parent, found.session) == (33, "99", 1, 5)
+
+
+def test_what_a_reservation_started_is_its_own_and_the_rest_is_foreign(
+    here: local.Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recorder runs in a session of its own, and its children may not have its environment."""
+    own, looks = lease(), [0, 9 * _local_processes.TICK]
+    started = process(50, 0, session=40)
+
+    def read() -> dict[int, _local_processes.Process]:
+        ticks = looks.pop(0)
+        return {
+            pid: process(pid, ticks, session=session)
+            for pid, session in ((50, 40), (51, 40), (52, 52))
+        }
+
+    monkeypatch.setattr(_local_processes, "read_processes", read)
+    monkeypatch.setattr(
+        _local_processes, "find_marked", lambda _, lease_id: [started] if lease_id == own.id else []
+    )
+    found = here.list_workloads(here.host, ORDER, own)
+    assert [(w.name, w.kind) for w in found] == [("p52 (pid 52)", "process")]
+    looks[:] = [0, 9 * _local_processes.TICK]
+    [candidate] = here.list_hosts(ORDER)
+    warnings = here.plan(candidate, ORDER).warnings  # nothing is reserved yet
+    assert warnings == tuple(f"p{pid} (pid {pid}) is not stopped" for pid in (50, 51, 52))
+
+
+def test_a_mark_has_its_time_and_a_host_its_boot_in_microseconds(here: local.Local) -> None:
+    nobody = dataclasses.replace(lease(), owner="")
+    here.claim(here.host, ORDER, nobody)
+    [held], [candidate] = here.list_held(ORDER), here.list_hosts(ORDER)
+    now_us = time.time_ns() // 1000
+    assert held.since_us is not None
+    assert abs(now_us - held.since_us) < 60 * S
+    assert candidate.taken == nobody.id  # whose owner is not known
+    assert candidate.booted_us is not None
+    up = float(pathlib.Path("/proc/uptime").read_text().split()[0])
+    assert abs(now_us - candidate.booted_us - up * S) < 120 * S
+
+
+@pytest.mark.parametrize(
+    ("unsynced", "runs", "skew_us"), [(0, True, -1500), (1, False, None), (0, False, -1500)]
+)
+def test_the_clock_of_a_host_counts_only_while_it_is_synchronized(
+    monkeypatch: pytest.MonkeyPatch, unsynced: int, runs: bool, skew_us: int | None
+) -> None:
+    read = {"": (unsynced, 0, -1500, 16, 16)}
+    monkeypatch.setattr(_local_recorder.clocksync, "open_clocksync", lambda: lambda: read)
+    heard = _local_recorder.hear(runs=runs)
+    assert heard.skew_us == skew_us
+    assert (heard.agent_us is not None) is runs
+
+
+@pytest.mark.parametrize("token", ["", "t-1"])
+def test_a_recorder_gets_its_server_tasks_and_token_and_lasts_until_the_cap(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    own, seen = dataclasses.replace(lease(), until_us=5, cap_us=7), list[list[str]]()
+    popen = subprocess.Popen
+
+    def start(command: list[str], **options: object) -> object:
+        seen.append(command)
+        return popen([sys.executable, "-c", RECORDER], **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(_local_recorder.subprocess, "Popen", start)
+    monkeypatch.setattr(_local_recorder, "START_SECONDS", 0.3)
+    settings = reservations.Settings(home=tmp_path / "home")
+    tasks = AgentTasks(kinds=("load",))
+    setup = reservations.AgentSetup(server="https://centre", token=token, tasks=tasks)
+    mark = f"{own.id}/m-1"
+    try:
+        _local_recorder.start(
+            settings, own, setup, belongs_to=(tmp_path / "stat", "99"), mark=mark, host="m-1"
+        )
+        [command] = seen
+        guarded = [str(tmp_path / "stat"), "99", "7", *_local_recorder.RENAME, "m-1"]
+        assert command[command.index(_recorder_guard.__file__) + 1 :][: len(guarded)] == guarded
+        given = ["--token-file", "-"] if token else []
+        file = tmp_path / "home" / _local_recorder.TASKS
+        tail = ["agent", "--server", "https://centre", *given, "--signals-only", f"--default-config={file}"]  # fmt: skip
+        assert command[-len(tail) :] == tail
+        assert file.read_text() == tasks.format()
+        running = _local_processes.read_processes()
+        assert _local_processes.find_marked(running, mark)
+        assert not _local_processes.find_marked(running, own.id)
+    finally:
+        _local_recorder.stop(mark)
+
+
 def test_own_session_has_the_ancestors() -> None:
     known = {9: process(9, 0, parent=8, session=5), 8: process(8, 0, parent=1), 7: process(7, 0)}
     assert _local_processes.own_session(known, 9) == {5, 8, 9}
@@ -245,8 +359,9 @@ def test_a_recorder_that_does_not_start_is_an_error(
     monkeypatch.setattr(local.Local, "hear", lambda *_: reservations.Heard())
     monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setattr(_local_recorder, "START_SECONDS", 20)
-    with pytest.raises(reservations.PlatformError, match="does not start"):
+    with pytest.raises(reservations.PlatformError, match="does not start") as caught:
         here.start_agent(here.host, ORDER, lease(), reservations.AgentSetup(server=""))
+    assert caught.value.why == "exit code 1"
 
 
 def test_a_second_recorder_is_never_started(
