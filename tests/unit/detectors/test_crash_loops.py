@@ -414,7 +414,11 @@ def test_a_unit_that_reacts_to_a_container_does_not_start_it(
     assert [doubt in each.text for each in finding.against if doubt] == [True] * bool(doubt)
     texts = [each.text for each in finding.evidence if each.source == "cgroup-supervisors"]
     assert len(texts) == len(units)
-    assert all("in the second before" in text for text in texts)
+    for name, (led, followed) in units.items():
+        (text,) = (each for each in texts if name in each)
+        assert text.startswith(f"41 of 43 births fell within 2 s after {name} started")
+        assert "by chance it would be 5.7. " in text
+        assert text.endswith(f"before {led} of them, and in the second after {followed}")
 
 
 @pytest.mark.parametrize("late", [0, 60])

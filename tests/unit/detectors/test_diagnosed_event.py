@@ -13,6 +13,7 @@ from overnight.detectors._event_location import read_waits
 from overnight.diagnosis import decision
 from overnight.model.event import Event
 from overnight.model.finding import Finding, Status, Subject
+from overnight.model.selection import Window
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
 
@@ -52,6 +53,18 @@ def test_the_core_of_a_queue_is_the_one_known_before_the_event(home: casebook.Ho
     finding = find_event(home.case())
     assert finding.subject == Subject("db-7", 3, interface="eth0", queue=5)
     assert "core 3" in finding.evidence[1].text
+
+
+@pytest.mark.parametrize(("count", "says"), [(1, False), (3, True)])
+def test_an_event_is_as_long_as_its_sightings(home: casebook.Home, count: int, says: bool) -> None:
+    until = rings.us(casebook.EVENT_SECOND + 4)
+    home.event("cpu.core_pinned", core=2, count=count, until_us=until)
+    finding = find_event(home.case())
+    assert finding.magnitude == {"count": count, "seconds": 4}
+    assert finding.window == Window(rings.us(casebook.EVENT_SECOND), until)
+    (fact,) = finding.evidence  # that the event names its core is no evidence of its own
+    assert (", 3 log lines or sightings" in fact.text) is says
+    assert ("log lines or sightings" in fact.text) is says
 
 
 def test_an_event_from_a_counter_may_be_ten_seconds_old(home: casebook.Home) -> None:

@@ -138,6 +138,10 @@ def test_a_core_that_is_saturated_just_before_the_timeout_did_not_cause_it(
         pytest.param(
             {"tx-timeouts": "eth0 q3"}, {"threaded": True}, 0.8 * 0.8, id="polled by a thread"
         ),
+        pytest.param(
+            {"ethtool": "eth0 missed_tx", "softnet": "1"}, {}, 0.5, id="backlog of another core"
+        ),
+        pytest.param({"ethtool": "eth0 tx_timeout"}, {}, 0.5, id="timeouts of its interface"),
         pytest.param({"softnet": "2"}, {}, None, id="the backlog alone"),
         pytest.param({"tx-timeouts": "eth0 q4"}, {}, None, id="timeouts of another queue"),
         pytest.param({"ethtool": "eth1 missing_tx_cmpl"}, {}, None, id="another interface"),
