@@ -37,6 +37,12 @@ def test_a_core_hidden_by_the_mean_is_found_to_the_second(home: casebook.Home) -
     assert finding.magnitude["seconds"] == 6
     assert finding.magnitude["kernel_percent"] == 100
     assert finding.evidence[1].values["mean_percent_of_all_cores"] == pytest.approx(35.5)
+    assert finding.magnitude["others_percent"] == pytest.approx(14)
+    assert finding.magnitude["cores_before"] == pytest.approx(0.14)
+    compared, hidden, place = (each.text for each in finding.evidence)
+    assert "the other cores averaged 14 %; it was 14 % busy in the baseline" in compared
+    assert hidden.endswith(" over the incident window: an average hides it")
+    assert place == "the saturation began 6.0 s before the event; the event is on this core"
     assert finding.confidence > 0.9
 
 

@@ -111,6 +111,88 @@ def test_a_recorded_event_is_enough_without_counters(tmp_path: pathlib.Path) -> 
     assert finding.confidence < 0.95
 
 
+@pytest.mark.parametrize(
+    ("kind", "unit", "until", "count"),
+    [
+        pytest.param("unit.crash_loop", "a.service", 3600, 1, id="until an hour before the event"),
+        pytest.param("unit.crash_loop", "a.service", 3500, 0, id="over for more than an hour"),
+        pytest.param("unit.crash_loop", "", 7000, 0, id="no unit"),
+        pytest.param("unit.hidden_crash_loop", "a.service", 7000, 0, id="not counted by systemd"),
+    ],
+)
+def test_near_misses_of_a_recorded_loop(
+    tmp_path: pathlib.Path, kind: str, unit: str, until: int, count: int
+) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.add_event(1000, kind, unit=unit, until_us=rings.us(until))
+    assert len(_run_detector(home).findings) == count
+
+
+def test_each_unit_of_the_recorded_loops_is_found_once(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("unit-restarts", 30, lambda s: {"a.service": (s // 60, 0)})
+    for second, unit in ((6000, "a.service"), (6300, "b.service"), (6900, "b.service")):
+        home.add_event(second, "unit.crash_loop", unit=unit, count=7)
+    counted, recorded = _run_detector(home).findings
+    assert (counted.subject.unit, recorded.subject.unit) == ("a.service", "b.service")
+    assert recorded.magnitude["restarts_per_hour"] == 21
+
+
+def test_a_crash_loop_does_not_explain_its_own_event(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    event = home.add_event(7000, "unit.crash_loop", unit="a.service", fields={"restarts": 9})
+    assert not VISIBLE.look(home.case(event)).findings
+
+
+@pytest.mark.parametrize(
+    ("pause", "begins"),
+    [
+        pytest.param((2970, 3600), 0, id="one interval"),
+        pytest.param((2370, 3600), 3600, id="two intervals"),
+    ],
+)
+def test_a_pause_of_one_interval_does_not_end_a_loop(
+    tmp_path: pathlib.Path, pause: tuple[int, int], begins: int
+) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    begin, end = pause
+    home.signal(
+        "unit-restarts",
+        30,
+        lambda s: {"a.service": ((s - min(max(s - begin, 0), end - begin)) // 30, 0)},
+    )
+    (finding,) = _run_detector(home).findings
+    assert abs(finding.window.begin_us - rings.us(begins)) <= crash_loops.INTERVAL_US
+
+
+def test_the_numbers_of_an_uncounted_loop_are_those_of_its_own_columns(
+    tmp_path: pathlib.Path,
+) -> None:
+    """In an hour 360 are born, 300 die and 240 of these lived less than a minute; 2.5 s on average."""
+    home = evidence.Home(tmp_path, HOURS_2)
+    cgroup = "/system.slice/a.service"
+    home.signal(
+        "cgroup-births", 60, lambda s: {cgroup: (s // 10, s // 12, s // 15, 2500 * (s // 12))}
+    )
+    home.signal("unit-restarts", 60, lambda s: {"a.service": (s // 60, 0)})
+    for second in (6000, 6600):
+        home.add_event(second, "container.agent_restart", text=f"restarted at {second}")
+    (finding,) = _run_detector(home, HIDDEN).findings
+    numbers = ("births", "deaths", "short_lived", "counted")
+    rates = [finding.magnitude[f"{name}_per_hour"] for name in numbers]
+    assert rates == pytest.approx([360, 300, 240, 60], rel=0.001)
+    assert (
+        "it is started 360 times an hour and lives 2 s, for at least 1 h 59 min" in finding.summary
+    )
+    texts = [each.text for each in finding.evidence]
+    assert texts[0].startswith(
+        f"714 cgroups were created below {cgroup} in 1 h 59 min; 476 of them"
+    )
+    assert texts[0].endswith(" lived less than a minute, 2.5 s on average")
+    counted = "systemd counted only 60 restarts of a.service an hour"
+    assert texts[1:] == [counted, "restarted at 6600"]
+
+
 def test_without_counters_there_is_no_data(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("load", 60, lambda s: {"": (1,)})
@@ -332,7 +414,11 @@ def test_a_unit_that_reacts_to_a_container_does_not_start_it(
     assert [doubt in each.text for each in finding.against if doubt] == [True] * bool(doubt)
     texts = [each.text for each in finding.evidence if each.source == "cgroup-supervisors"]
     assert len(texts) == len(units)
-    assert all("in the second before" in text for text in texts)
+    for name, (led, followed) in units.items():
+        (text,) = (each for each in texts if name in each)
+        assert text.startswith(f"41 of 43 births fell within 2 s after {name} started")
+        assert "by chance it would be 5.7. " in text
+        assert text.endswith(f"before {led} of them, and in the second after {followed}")
 
 
 @pytest.mark.parametrize("late", [0, 60])

@@ -163,6 +163,13 @@ def test_two_processes_that_share_the_core_are_both_reported(home: casebook.Home
         ("big", "mem_cgroup_nr_lru_pages"),
         ("small", "spin"),
     ]
+    assert [finding.evidence[0].text for finding in findings] == [
+        f"{name} samples of core 2 in those 6 s ({share} %); {kernel} % of them are in the kernel; 0 samples were lost"
+        for name, share, kernel in (
+            ("big has 400 of the 600", 67, 100),
+            ("small has 200 of the 600", 33, 0),
+        )
+    ]
 
 
 def shared(home: casebook.Home, before: int, now: int, rest: str = "hog") -> Answer:
@@ -296,6 +303,9 @@ def test_without_samples_the_process_on_the_core_has_low_confidence(home: casebo
     assert finding.subject == Subject("db-7", 2, process="hog")
     assert finding.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
     assert finding.magnitude["kernel_share"] == 1.0
+    assert finding.evidence[0].text == (
+        "process 77 hog was seen on core 2 in these seconds and used 600 ticks, 600 of them in the kernel"
+    )
     assert finding.confidence <= 0.5
     assert "not sampled" in finding.against[0].text
     assert "not sampled" in answer.why

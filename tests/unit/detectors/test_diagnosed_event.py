@@ -13,6 +13,7 @@ from overnight.detectors._event_location import read_waits
 from overnight.diagnosis import decision
 from overnight.model.event import Event
 from overnight.model.finding import Finding, Status, Subject
+from overnight.model.selection import Window
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
 
@@ -54,6 +55,18 @@ def test_the_core_of_a_queue_is_the_one_known_before_the_event(home: casebook.Ho
     assert "core 3" in finding.evidence[1].text
 
 
+@pytest.mark.parametrize(("count", "says"), [(1, False), (3, True)])
+def test_an_event_is_as_long_as_its_sightings(home: casebook.Home, count: int, says: bool) -> None:
+    until = rings.us(casebook.EVENT_SECOND + 4)
+    home.event("cpu.core_pinned", core=2, count=count, until_us=until)
+    finding = find_event(home.case())
+    assert finding.magnitude == {"count": count, "seconds": 4}
+    assert finding.window == Window(rings.us(casebook.EVENT_SECOND), until)
+    (fact,) = finding.evidence  # that the event names its core is no evidence of its own
+    assert (", 3 log lines or sightings" in fact.text) is says
+    assert ("log lines or sightings" in fact.text) is says
+
+
 def test_an_event_from_a_counter_may_be_ten_seconds_old(home: casebook.Home) -> None:
     home.queues({5: 3}).queues({5: 1}, second=casebook.EVENT_SECOND - 5)
     home.event(fields={"interface": "eth0", "queue": 5}, source="driver-counters")
@@ -77,6 +90,75 @@ def test_a_queue_counter_identifies_the_queue_when_the_driver_does_not(home: cas
     )
     home.event(fields={"interface": "eth0"})
     assert find_event(home.case()).subject == Subject("db-7", 3, interface="eth0", queue=5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "rising", "place"),
+    [
+        pytest.param("net.tx_timeout", {}, ("eth0 q5",), ("eth0", 5, 3), id="one queue"),
+        pytest.param(
+            "net.tx_timeout", {}, ("eth0 q4", "eth0 q5"), ("", None, None), id="two queues"
+        ),
+        pytest.param(
+            "net.tx_timeout",
+            {"interface": "eth0"},
+            ("eth1 q5",),
+            ("eth0", None, None),
+            id="another interface",
+        ),
+        pytest.param(
+            "net.tx_timeout",
+            {"interface": "eth0"},
+            ("eth0 q5", "eth1 q5"),
+            ("eth0", 5, 3),
+            id="one of its own",
+        ),
+        pytest.param(
+            "cpu.core_pinned", {}, ("eth0 q5",), ("", None, None), id="not of the network"
+        ),
+        pytest.param(
+            "net.tx_timeout", {"device": "0000:05", "queue": 5}, (), ("eth0", 5, 3), id="a device"
+        ),
+        pytest.param(
+            "net.tx_timeout",
+            {"device": "0000:06", "queue": 5},
+            (),
+            ("", 5, None),
+            id="a device of two interfaces",
+        ),
+        pytest.param(
+            "storage.timeout",
+            {"device": "0000:05"},
+            (),
+            ("", None, None),
+            id="a device of another kind",
+        ),
+    ],
+)
+def test_the_place_of_an_event_is_that_of_its_own_queue(
+    home: casebook.Home,
+    kind: str,
+    fields: dict[str, str | int],
+    rising: tuple[str, ...],
+    place: tuple[str, int | None, int | None],
+) -> None:
+    """The driver gives its device another interface when it resets."""
+    home.queues({4: 1, 5: 3})
+    buses = {"eth0": "0000:05", "eth1": "0000:06", "eth2": "0000:06"}
+    home.writer.facts(
+        "nic-drivers", rings.at(1), {name: {"bus": bus} for name, bus in buses.items()}
+    )
+    home.writer.facts("nic-drivers", rings.at(casebook.EVENT_SECOND), {"eth9": {"bus": "0000:05"}})
+    keys = ("eth0 q4", "eth0 q5", "eth1 q5")
+    home.numbers(
+        "tx-timeouts",
+        ("timeouts",),
+        lambda s: {key: (int(key in rising and s > 904),) for key in keys},
+        range(0, 960, 10),
+    )
+    home.event(kind, fields=fields)
+    subject = find_event(home.case()).subject
+    assert (subject.interface, subject.queue, subject.core) == place
 
 
 def test_an_unknown_core_is_reported_as_unknown(home: casebook.Home) -> None:

@@ -45,6 +45,31 @@ def test_a_soft_lockup_before_the_event_is_found(home: evidence.Home) -> None:
     assert finding.evidence[0].look == "overnight events cpu.soft_lockup-0"
 
 
+def test_stalls_of_one_process_on_one_core_are_one_finding_and_the_surest_come_first(
+    home: evidence.Home,
+) -> None:
+    """The second report of a lockup is after the event: what matters is that it began before."""
+    home.add_event(AT - 50, "task.hung", process="dd")
+    for second, seconds, process in ((-30, 45, "kubelet"), (-20, 26, "etcd"), (5, 23, "kubelet")):
+        home.add_event(
+            AT + second,
+            "cpu.soft_lockup",
+            core=5,
+            process=process,
+            unit=f"{process}.service",
+            fields={"s": seconds},
+            count=2,
+        )
+    found = LOCKUPS.look(_reset(home)).findings
+    assert [(f.subject.process, f.subject.unit, f.confidence, f.magnitude) for f in found] == [
+        ("kubelet", "kubelet.service", 0.95, {"stalled_seconds": 45, "count": 4}),
+        ("etcd", "etcd.service", 0.95, {"stalled_seconds": 26, "count": 2}),
+        ("dd", "", 0.6, {"stalled_seconds": 0, "count": 1}),
+    ]
+    assert found[0].window == Window(rings.us(AT - 30), rings.us(AT + 5) + 1)
+    assert [each.values["lines_or_sightings"] for each in found[0].evidence] == [2, 2]
+
+
 def test_a_stall_after_the_event_has_lower_confidence(home: evidence.Home) -> None:
     home.add_event(AT + 5, "rcu.stall", text="rcu: INFO: rcu_sched self-detected stall on CPU")
     (finding,) = LOCKUPS.look(_reset(home)).findings
@@ -81,6 +106,30 @@ def test_a_kill_seen_only_by_the_counter_is_found(home: evidence.Home) -> None:
     assert finding.window == Window(rings.us(AT - 10), rings.us(AT - 9))
 
 
+def test_the_counter_counts_kills_and_not_kills_a_second(home: evidence.Home) -> None:
+    """It is read every ten seconds; three processes were killed at once, and one later."""
+    home.signal("vmstat", 10, lambda s: {"": (0, 0, 0, 3 * (s >= AT - 20) + (s >= AT - 9))})
+    (finding,) = OOM.look(_reset(home)).findings
+    assert finding.magnitude["kills"] == 4
+    assert finding.window == Window(rings.us(AT - 30), rings.us(AT))
+    assert finding.summary.startswith("the kernel killed 4 processes to free memory")
+
+
+def test_kills_are_grouped_by_unit_and_a_failed_allocation_is_not_one(home: evidence.Home) -> None:
+    home.signal("vmstat", 1, lambda s: {"": (0, 0, 0, 3 * (s >= AT - 9))})
+    for unit in ("a.service", "b.service"):
+        home.add_event(
+            AT - 9, "memory.oom_kill", process="python3", unit=unit, fields={"cgroup": f"/{unit}"}
+        )
+    home.add_event(AT - 9, "memory.allocation_failure", process="dd")
+    found = OOM.look(_reset(home)).findings
+    assert sorted((f.subject.unit, f.subject.cgroup, f.magnitude["kills"]) for f in found) == [
+        ("", "", 0),
+        ("a.service", "/a.service", 3),
+        ("b.service", "/b.service", 3),
+    ]
+
+
 def test_a_disk_that_does_not_respond_is_found(home: evidence.Home) -> None:
     home.add_event(
         AT - 40, "storage.timeout", text="nvme nvme1: I/O 7 timeout", fields={"device": "nvme1"}
@@ -113,6 +162,43 @@ def test_errors_of_another_disk_are_not_a_cause(
     answer = STORAGE.look(home.case(home.add_event(AT, kind, **more)))
     assert len(answer.findings) == count
     assert ("the errors are of nvme1" in answer.why) == (not count)
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        ("xvda1", "xvdb"),
+        ("mmcblk0p1", "mmcblk1"),
+        ("sda1", "sdb"),
+        ("vda1", "vdb"),
+        ("hda1", "hdb"),
+    ],
+)
+def test_the_names_of_disks_are_told_apart_from_their_partitions(
+    home: evidence.Home, own: str, other: str
+) -> None:
+    for device, kind in (
+        (own.rstrip("p1"), "storage.readonly"),
+        (other, "storage.io_error"),
+        (own, "storage.timeout"),
+    ):
+        home.add_event(AT - 40, kind, text=kind, fields={"device": device})
+    event = home.add_event(AT, "storage.filesystem_error", fields={"device": own})
+    found = STORAGE.look(home.case(event)).findings
+    assert {finding.summary for finding in found} == {
+        f"{own.rstrip('p1')}: storage.readonly",
+        f"{own}: storage.timeout",
+    }
+
+
+def test_faults_of_a_disk_are_as_sure_as_the_surest_of_them(home: evidence.Home) -> None:
+    for n, kind in enumerate(["storage.readonly", *["storage.timeout"] * 12]):
+        home.add_event(AT - 40 + n, kind, text=kind, fields={"device": "sda"})
+    home.signal("pressure", 1, lambda s: {"io": (900_000 * max(0, s - AT + 25), 0)})
+    (finding,) = STORAGE.look(_reset(home)).findings
+    assert finding.confidence == 0.95
+    assert (finding.magnitude["faults"], len(finding.evidence)) == (13, 8 + 1)
+    assert finding.evidence[-1].text.startswith("tasks waited for I/O 90 % of the time; 0 % in")
 
 
 @pytest.mark.parametrize(

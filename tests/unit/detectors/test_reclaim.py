@@ -51,6 +51,44 @@ def test_near_misses(
     )
 
 
+def test_a_burst_is_reported_with_its_own_numbers(tmp_path: pathlib.Path) -> None:
+    """Stalled allocations and pages of the eight seconds, not of the incident window."""
+    home = evidence.Home(tmp_path, SECONDS)
+    seconds = _in((-8, 0))
+    home.signal("vmstat", 1, lambda s: {"": (50_000 * seconds(s), 0, 9 * seconds(s), 0)})
+    (finding,) = DETECTOR.look(home.case(home.add_event(AT, "net.driver_reset"))).findings
+    assert finding.summary == (
+        "tasks had to free memory themselves and scanned 50,000 pages a second for 8 s;"
+        " no stack shows which tasks"
+    )
+    assert finding.magnitude["allocations_stalled_per_second"] == pytest.approx(9)
+    (counted,) = finding.evidence
+    assert counted.text.startswith("50,000 pages a second were scanned; 0 in the baseline (")
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_reclaim_at_the_limit_of_a_cgroup_is_not_in_the_counters_of_the_host(
+    tmp_path: pathlib.Path, is_counted: bool
+) -> None:
+    home = evidence.Home(tmp_path, SECONDS)
+    home.idle()
+    home.add_samples(AT - 8, 8, ("try_charge", "try_to_free_mem_cgroup_pages", "shrink_lruvec"))
+    if is_counted:
+        home.signal("vmstat", 1, lambda _: {"": (0, 0, 0, 0)})
+    (finding,) = DETECTOR.look(home.case(home.add_event(AT, "net.driver_reset"))).findings
+    assert "because its cgroup was at its memory limit" in finding.summary
+    assert (finding.confidence, finding.against) == (pytest.approx(0.85), ())
+    assert "the host itself had free memory" in finding.evidence[-1].text
+
+
+def test_direct_reclaim_without_counters_keeps_its_confidence(tmp_path: pathlib.Path) -> None:
+    home = evidence.Home(tmp_path, SECONDS)
+    home.idle()
+    home.add_samples(AT - 8, 8, TASK)
+    (finding,) = DETECTOR.look(home.case(home.add_event(AT, "net.driver_reset"))).findings
+    assert (finding.confidence, finding.against) == (pytest.approx(0.85), ())
+
+
 @pytest.mark.parametrize(
     ("pages", "waited", "confidence", "against"),
     [

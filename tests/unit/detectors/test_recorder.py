@@ -88,7 +88,36 @@ def test_an_expensive_recorder_that_saturates_no_core_is_a_weak_finding(
     assert finding.subject == Subject("db-7")
     assert finding.confidence < 0.5
     assert finding.against[0].text == "no core was saturated"
-    assert f"{PERF} perf" in finding.evidence[0].text
+    assert finding.magnitude["share_of_core_samples"] == pytest.approx(0.1, abs=0.005)
+    assert finding.evidence[0].text == (
+        f"its processes ({PERF} perf, {AGENT} python3) used 0.10 cores;"
+        " 400 of 1200 busy samples of the incident window (0 lost)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sampled", "why"),
+    [
+        (True, "it had 10 % of the samples of core 2, the saturated core"),
+        (False, "its share of core 2, the saturated core, is not known"),
+    ],
+)
+def test_an_expensive_recorder_on_other_cores_is_not_blamed_for_the_saturated_one(
+    home: casebook.Home, sampled: bool, why: str
+) -> None:
+    measure(home, 0.1)
+    home.cpu(lambda second, core: (float(core == 2 and AT - 6 <= second < AT), 0.0, 0.0))
+    if sampled:
+        hog = casebook.busy(AT - 6, AT, 2, "hog", WORK, pid=OTHER, hertz=90)
+        own = casebook.busy(AT - 6, AT, 2, "python3", WORK, pid=AGENT, hertz=10)
+        (finding,) = run_detector(home, hog, own).findings
+    else:
+        home.event(core=2)
+        (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.subject == Subject("db-7")
+    assert (finding.confidence, [each.text for each in finding.against]) == (0.4, [why])
+    held = finding.magnitude["share_of_core_samples"]
+    assert held == pytest.approx(0.1 if sampled else 0.0)
 
 
 def test_a_recorder_that_saturated_a_core_names_the_core(home: casebook.Home) -> None:

@@ -76,7 +76,11 @@ def test_a_real_time_process_that_held_the_core_is_found(home: casebook.Home) ->
     assert finding.subject == Subject("db-7", 2, "ptp.service", "ptp")
     assert finding.magnitude["rt_priority"] == 80
     assert finding.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
-    assert "FIFO" in finding.summary
+    assert finding.summary == "ptp, a real-time process (FIFO, priority 80), held core 2 for 6 s"
+    assert [each.text for each in finding.evidence] == [
+        "process 77 ptp (FIFO, priority 80) was last seen on core 2 and used 1.00 cores in those 6 s",
+        "ptp has 600 of the 600 samples of core 2",
+    ]
     assert finding.confidence == pytest.approx(0.95)
 
 
@@ -121,6 +125,7 @@ def test_a_real_time_thread_of_an_ordinary_process_is_found(home: casebook.Home)
     assert finding.subject == Subject("db-7", 2, "ptp.service", "ptp")
     assert finding.magnitude["rt_priority"] == 50
     assert finding.summary.startswith("poller, a real-time thread of ptp")
+    assert finding.evidence[0].text.startswith("thread 77/79 poller (FIFO, priority 50) was last")
     assert finding.confidence == pytest.approx(0.95)
 
 

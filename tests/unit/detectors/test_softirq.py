@@ -59,6 +59,12 @@ def test_a_storm_is_found_with_its_packets_and_interface(home: casebook.Home) ->
         "profiles",
     ]
     assert finding.evidence[2].values["interface"] == "eth0"
+    assert [entry.text.partition(" (")[0] for entry in finding.evidence] == [
+        "core 2 spent 97 % of its time in softirqs for 10 s; at most 2 % in nine of ten seconds of the baseline",
+        "core 2 had 20,100 receive softirqs a second; 100 in the baseline",
+        "eth0 received 90,900 packets a second; 900 in the baseline",
+        "1000 of 1000 softirq samples of core 2 are in network polls; 0 samples were lost",
+    ]
 
 
 def burst(begin: int, end: int, share: float = 0.97, before: float = 0.02) -> casebook.Shares:

@@ -123,6 +123,16 @@ def test_the_launcher_of_many_names_is_one_culprit(home: casebook.Home) -> None:
     assert finding.magnitude["cores_added"] == pytest.approx(0.9, abs=0.05)
     assert "awk 17 %" in finding.summary
     assert "and 2 more" in finding.summary
+    assert finding.against == ()
+    texts = [each.text for each in finding.evidence]
+    assert texts[0].startswith(
+        f"nightly.sh (bash, {UNIT}) (pid 77) started 5400 processes: awk 17 %, "
+    )
+    assert texts[1].startswith(
+        "its short-lived children have 540 samples of core 2 in 6 s (0.90 cores), "
+    )
+    assert texts[1].endswith(" itself 0")
+    assert texts[2].endswith("it started 0.0 processes a second, now 900.0")
     (blamed,) = (
         each for each in culprit.DETECTORS[0].look(case).findings if each.kind == "cpu.culprit"
     )

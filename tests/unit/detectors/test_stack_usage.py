@@ -99,6 +99,7 @@ def test_reclaim_that_walks_counts_completely_as_a_walk(home: evidence.Home) -> 
     (walk,) = WALK.look(opened).findings
     assert walk.subject.function == "mem_cgroup_iter"
     assert walk.magnitude["cores_burnt"] == pytest.approx(0.95, abs=0.02)
+    assert (walk.confidence, walk.magnitude["dying"]) == (pytest.approx(0.9), 15_000)
     assert RECLAIM.look(opened).findings[0].confidence < walk.confidence
 
 
@@ -179,6 +180,11 @@ def test_lock_contention_is_grouped_by_caller(home: evidence.Home) -> None:
     assert findings[0].magnitude["cores_burnt"] == pytest.approx(2.7, abs=0.05)
     assert findings[0].magnitude["waiters"] == 3
     assert findings[0].subject.process == "worker-1"  # the worker on the event's core
+    assert findings[0].evidence[0].text == "3 processes wait for a lock that lockref_get takes"
+    assert findings[0].summary.startswith(
+        "2.70 cores were used waiting for a lock, taken in lockref_get; cores by process: worker-1 0.90, "
+    )
+    assert findings[0].confidence == pytest.approx(0.85)
     assert findings[0].subject.function == "native_queued_spin_lock_slowpath"
 
 
@@ -210,6 +216,7 @@ def test_a_futex_storm_is_found(home: evidence.Home) -> None:
     (finding,) = LOCKS.look(_case(home)).findings
     assert finding.subject.function == "futex_wake"
     assert finding.magnitude["cores_burnt"] == pytest.approx(3, abs=0.05)
+    assert finding.confidence == pytest.approx(0.6)
 
 
 def test_without_a_baseline_only_high_usage_is_a_finding(tmp_path: pathlib.Path) -> None:

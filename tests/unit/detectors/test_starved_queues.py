@@ -56,6 +56,27 @@ def test_the_drivers_report_is_enough(
         assert "the driver reports" in finding.evidence[0].text
 
 
+@pytest.mark.parametrize("unknown", ["cpu", "napi_scheduled"])
+def test_the_receive_queue_of_the_number_that_the_driver_names_did_not_starve(
+    tmp_path: pathlib.Path, unknown: str
+) -> None:
+    """The driver does not report a core; another core serves the transmit queue."""
+    home = casebook.Home(tmp_path)
+    queue = {"interface": "ens5", "queue": 3}
+    home.writer.facts(
+        "nic-queues",
+        rings.at(1),
+        {
+            "ens5 rx3": {**queue, "way": "rx", "core": 2},
+            "ens5 tx3": {**queue, "way": "tx", "core": 1},
+        },
+    )
+    home.cpu(lambda second, core: (float(core == 2 and AT - 6 <= second < AT), 0.0, 0.0))
+    home.event(fields={name: value for name, value in REPORTED.items() if name != unknown}, core=2)
+    kinds = {finding.kind for finding in DETECTOR.look(home.case()).findings}
+    assert "net.queue_starved" not in kinds
+
+
 @pytest.mark.parametrize("fields", [{"napi_scheduled": 0}, {"since_napi_us": 4_000}])
 def test_a_queue_is_not_starved_if_its_driver_did_not_wait(
     tmp_path: pathlib.Path, fields: dict[str, int]
@@ -117,6 +138,10 @@ def test_a_core_that_is_saturated_just_before_the_timeout_did_not_cause_it(
         pytest.param(
             {"tx-timeouts": "eth0 q3"}, {"threaded": True}, 0.8 * 0.8, id="polled by a thread"
         ),
+        pytest.param(
+            {"ethtool": "eth0 missed_tx", "softnet": "1"}, {}, 0.5, id="backlog of another core"
+        ),
+        pytest.param({"ethtool": "eth0 tx_timeout"}, {}, 0.5, id="timeouts of its interface"),
         pytest.param({"softnet": "2"}, {}, None, id="the backlog alone"),
         pytest.param({"tx-timeouts": "eth0 q4"}, {}, None, id="timeouts of another queue"),
         pytest.param({"ethtool": "eth1 missing_tx_cmpl"}, {}, None, id="another interface"),

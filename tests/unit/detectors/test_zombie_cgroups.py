@@ -133,11 +133,11 @@ def test_growth_is_measured_since_the_last_reboot_or_purge(
 def test_the_parent_has_most_of_them(tmp_path: pathlib.Path, below: int, cgroup: str) -> None:
     home = _home(tmp_path, lambda s: 5000)
     home.signal(
-        "memory-cgroup-parents", 600, lambda s: {"/docker": (below,) * 3 + (9,), "/a": (900,) * 3 + (9,)}
+        "memory-cgroup-parents", 600, lambda s: {"/docker": (below,) * 3 + (9,), "/a": (900,) * 3 + (50,)}
     )  # fmt: skip
     (finding,) = _run_detector(home).findings
     assert finding.subject.cgroup == cgroup
-    assert f"{below:,} of them" in _texts(finding)
+    assert f"{below:,} of them are below /docker; in use there: 9\n" in f"{_texts(finding)}\n"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,64 @@ def test_the_creators_rate_matches_the_growth(
     home.signal(signal, 60, lambda s: {"/docker": (int(s / every),) * counters})
     (finding,) = _run_detector(home).findings
     assert ("creates them" in finding.summary) == creates
+    misfit = {36: "too few to be the source", 0.6: "far more than become zombies"}.get(every, "")
+    assert misfit in _texts(finding)
+
+
+def test_the_creator_whose_rate_is_nearest_comes_first_and_a_shared_slice_last(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The zombies grow by 300 an hour; everything in the shared slice dies at exactly that rate."""
+    home = _home(tmp_path, lambda s: 20_000 + s // 12)
+    every = {"/system.slice": 12, "/x/few.service": 36, "/x/near.service": 14, "/x/far.service": 20}
+    home.signal(
+        "cgroup-births",
+        60,
+        lambda s: {key: (s // 10, s // n, s // n, s) for key, n in every.items()},
+    )
+    (finding,) = _run_detector(home).findings
+    assert finding.summary.endswith("; near.service creates them")
+    assert finding.subject.cgroup == "/x/near.service"
+    assert finding.magnitude["creator_births_per_hour"] == pytest.approx(360, rel=0.02)
+    assert finding.magnitude["creator_deaths_per_zombie"] == pytest.approx(12 / 14, rel=0.02)
+    names = [e.values["creator"] for e in finding.evidence if e.source == "cgroup-births"]
+    assert names == ["near.service", "far.service", "/system.slice"]
+    assert (
+        "360 cgroups an hour are created and 257 removed below /x/near.service: 0.86 ("
+        in _texts(finding)
+    )
+
+
+@pytest.mark.parametrize(
+    ("dying", "confidence"),
+    [
+        pytest.param(lambda s: 5000, 0.8, id="many, and no growth"),
+        pytest.param(lambda s: 5000 + s // 12, 0.95, id="many, and growing"),
+        pytest.param(lambda s: 300 + s // 40, 0.8, id="growing, but few"),
+        pytest.param(lambda s: 10_001, 0.95, id="alarming"),
+    ],
+)
+def test_a_high_level_that_grows_is_surer(
+    tmp_path: pathlib.Path, dying: Callable[[int], int], confidence: float
+) -> None:
+    (finding,) = _run_detector(_home(tmp_path, dying)).findings
+    assert finding.confidence == pytest.approx(confidence)
+
+
+@pytest.mark.parametrize(
+    ("read_us", "words"),
+    [
+        (170, "took 5.222 s: longer than the 5 s of a network driver's watchdog"),
+        (0.01, "took 0.000 s: this kernel does not visit every cgroup for it"),
+    ],
+)
+def test_the_time_of_a_read_is_compared_with_the_watchdog(
+    tmp_path: pathlib.Path, read_us: float, words: str
+) -> None:
+    home = _home(tmp_path, lambda second: 30_000 + second // 15, read_us=read_us)
+    (finding,) = _run_detector(home).findings
+    assert words in _texts(finding)
+    assert not [e for e in finding.evidence if "hours_to_watchdog" in e.values]
 
 
 def test_a_leak_that_was_faster_before(tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import findings
+import pytest
 
 from overnight.diagnosis import chain, conditions, knowledge
 from overnight.model.verdict import RuledOutReason
@@ -101,7 +102,10 @@ def test_a_finding_whose_effect_leads_nowhere_names_that_effect() -> None:
     assert refusal.text == "its effect, a saturated core, does not lead to the event"
 
 
-def test_a_finding_that_begins_after_the_event_is_refused() -> None:
-    late = findings.culprit("late", begin=4)
+@pytest.mark.parametrize(("begin", "is_late"), [(2.9, False), (3.1, True)])
+def test_a_finding_that_begins_after_the_event_is_refused(begin: float, is_late: bool) -> None:
+    """Clocks and readings differ by up to three seconds."""
+    late = findings.culprit("late", begin=begin)
     built = chain.build([late, findings.saturated()], findings.reset())
-    assert built.refused[late.id].reason is RuledOutReason.AFTER_EVENT
+    refusal = built.refused.get(late.id)
+    assert (refusal is not None and refusal.reason is RuledOutReason.AFTER_EVENT) is is_late

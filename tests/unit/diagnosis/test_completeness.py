@@ -68,6 +68,44 @@ def test_what_would_count_as_1_00_is_not_missing(recording: Recording) -> None:
     assert completeness.list_notes(recording) == recording.notes
 
 
+HALF = findings.covered(0.5, seconds=600)
+LOST = dataclasses.replace(findings.covered(), samples=300, idle=600, lost=100)
+TWO_HOSTS = dataclasses.replace(findings.covered(), hosts=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("recording", "what", "cost"),
+    [
+        pytest.param(Recording(stacks=HALF), "stacks for 50 % of the inc", 0.7, id="incident"),
+        pytest.param(Recording(baseline=HALF), "stacks for 50 % of the bas", 0.85, id="baseline"),
+        pytest.param(Recording(night=HALF), "stacks for 50 % of the rec", 0.775, id="night"),
+        pytest.param(Recording(stacks=TWO_HOSTS), "stacks for 50 % of", 0.7, id="one of two hosts"),
+        pytest.param(
+            Recording(stacks=LOST), "10.0 % of the samples", 0.94, id="lost, of all samples"
+        ),
+    ],
+)
+def test_what_is_missing_of_a_window_costs_its_share(
+    recording: Recording, what: str, cost: float
+) -> None:
+    (gap,) = completeness.find_gaps(recording, ())
+    assert gap.what.startswith(what)
+    assert gap.factor == pytest.approx(cost)
+
+
+def test_all_missing_evidence_together_costs_no_more_than_the_limit() -> None:
+    nothing = findings.covered(0)
+    assert factor(Recording(nothing, nothing, nothing, signals=0.0, skew_us=60_000_000)) == 0.2
+
+
+def test_what_is_missing_for_one_reason_is_named_once() -> None:
+    denied = completeness.find_gaps(Recording(denied=("signal b", "signal a", "signal a")), ())
+    assert [gap.what for gap in denied] == [f"permission to read signal {name}" for name in "ab"]
+    reasons = ("c", "a", "b", "", "d", "a")
+    (gap,) = completeness.find_gaps(Recording(signals=0.5, signals_why=reasons), ())
+    assert gap.why.endswith(" (a; b; c)")
+
+
 @pytest.mark.parametrize(
     ("seconds", "cost"),
     [(0.9, 1.0), (1.1, 0.85), (29, 0.85), (31, 0.6), (-31, 0.6)],
@@ -149,6 +187,7 @@ def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recording:
         (ran(ended=False, until_s=-20), "the load trials was cut off after 59 min 40 s"),
         (ran(begin_s=-100), "began between the baseline and the event"),
         (ran(until_s=-20), "ended between the baseline and the event"),
+        (ran(begin_s=-100, until_s=-20), "began between the baseline and the event"),
     ],
 )  # fmt: skip
 def test_a_load_that_changed_is_reported_and_costs(recording: Recording, says: str) -> None:
@@ -167,6 +206,7 @@ def test_a_load_that_changed_is_reported_and_costs(recording: Recording, says: s
         (ran(ended=False, running=True), "was constant"),
         (ran(status=Constancy.UNKNOWN), "crossed no limit; not all limits can be judged yet"),
         (ran(begin_s=-688), "was constant"),
+        (ran(until_s=-4), "was constant"),
     ],
 )
 def test_a_load_that_did_not_change_is_a_note(recording: Recording, says: str) -> None:

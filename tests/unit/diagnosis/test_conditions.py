@@ -6,6 +6,7 @@ import findings
 import pytest
 
 from overnight.diagnosis import conditions, knowledge
+from overnight.model.selection import Window
 
 AROUND = conditions.Surroundings()
 
@@ -178,6 +179,95 @@ def test_near_misses_of_a_recurrence(lifts: list, fit: float | None) -> None:
 def test_names_from_the_evidence_stay_on_one_line() -> None:
     finding = findings.make_finding("memory.reclaim", process="a\n\x1b[31mb")
     assert judge("same_process", finding, finding).text.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "effect", "fit", "text"),
+    [
+        ("process", "a", "a", 1.0, "same process: a"),
+        ("process", "a", "b", 0.0, "different process: a, not b"),
+        ("process", "a", "", None, "the process of one of them is not known"),
+        ("process", "", "a", None, "the process of one of them is not known"),
+        ("process", "", "", None, "the process of both is not known"),
+        ("core", 0, 0, 1.0, "same core: 0"),
+        ("core", 0, 1, 0.0, "different core: 0, not 1"),
+        ("core", 0, None, None, "the core of one of them is not known"),
+        ("core", None, None, None, "the core of both is not known"),
+    ],
+)
+def test_a_name_that_is_not_known_is_neither_the_same_nor_another(
+    name: str, cause: str | int | None, effect: str | int | None, fit: float | None, text: str
+) -> None:
+    ends = (findings.make_finding("cpu.stall", **{name: value}) for value in (cause, effect))  # type: ignore[arg-type]
+    assert judge(f"same_{name}", *ends) == conditions.Judgement(fit, text)
+
+
+@pytest.mark.parametrize(
+    ("unit", "path", "fit"),
+    [("app.service", "/system.slice/app.service", 1.0), ("app.service", "/my-app.service", None)],
+)
+def test_a_unit_is_in_a_cgroup_by_its_whole_name(unit: str, path: str, fit: float | None) -> None:
+    cause, effect = findings.hidden_loop(unit, 1, ""), findings.zombies(cgroup=path)
+    assert judge("same_cgroup", cause, effect).fit == fit
+
+
+def test_top_consumers_of_other_times_and_hosts_are_not_compared() -> None:
+    """One ends as the effect begins, one begins as it ends, and one ran on another host."""
+    own, early, late, other = (
+        findings.culprit(name, burnt=burnt)
+        for name, burnt in (("own", 0.3), ("early", 0.9), ("late", 0.9), ("other", 0.9))
+    )
+    saturated = findings.saturated()
+    begin, end = saturated.window.begin_us, saturated.window.end_us
+    early = dataclasses.replace(early, window=Window(begin - 9, begin))
+    late = dataclasses.replace(late, window=Window(end, end + 9))
+    other = dataclasses.replace(other, subject=dataclasses.replace(other.subject, host="elsewhere"))
+    around = conditions.Surroundings.of([own, early, late, other], knowledge.known())
+    blamed = findings.make_finding("memory.reclaim", process="own")
+    judgement = judge("same_culprit", blamed, saturated, around)
+    assert judgement == conditions.Judgement(
+        1.0, f"own is the top consumer of core {findings.CORE}"
+    )
+
+
+def test_a_smaller_consumer_of_the_core_is_compared_with_the_top_one() -> None:
+    around = conditions.Surroundings(
+        (findings.culprit("a", burnt=0.6), findings.culprit("b", burnt=0.3))
+    )
+    blamed = findings.make_finding("memory.reclaim", process="b")
+    judgement = judge("same_culprit", blamed, findings.saturated(), around)
+    assert judgement.fit == pytest.approx(0.5)
+    assert judgement.text == "b ran on core 39, but a used more of it (0.6 cores against 0.3)"
+
+
+def test_a_unit_without_a_process_is_compared_with_the_unit_of_the_top_consumer() -> None:
+    around = conditions.Surroundings((findings.culprit("a", "a.service"),))
+    for unit, fit in (("a.service", 1.0), ("b.service", 0.0)):
+        blamed = findings.make_finding("unit.crash_loop", unit=unit)
+        assert judge("same_culprit", blamed, findings.saturated(), around).fit == fit
+
+
+@pytest.mark.parametrize(
+    ("begin", "text"),
+    [
+        (-6, "time: it begins 6 s before its effect"),
+        (-1, "time: it begins 1 s before its effect"),
+        (-0.9, "time: both begin within two seconds of each other"),
+        (1.9, "time: both begin within two seconds of each other"),
+        (8, "time: it is first seen 8 s after its effect, within the resolution of its signal"),
+        (12, "time: it begins 12 s after its effect"),
+    ],
+)
+def test_the_order_in_time_is_explained_with_its_seconds(begin: float, text: str) -> None:
+    cause, effect = findings.saturated(begin=begin, end=14), findings.reset()
+    assert judge("time_order", cause, effect, slack_seconds=10, gap_seconds=10).text == text
+
+
+def test_the_gap_between_two_findings_is_not_the_slack_of_their_begin() -> None:
+    cause, effect = findings.saturated(begin=-40, end=-15), findings.reset()
+    assert judge("time_order", cause, effect, slack_seconds=5, gap_seconds=20).fit == 1.0
+    judgement = judge("time_order", cause, effect, slack_seconds=20, gap_seconds=5)
+    assert judgement == conditions.Judgement(0.0, "time: it ended 15 s before its effect began")
 
 
 def test_a_process_name_with_its_pid_is_the_same_process() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import findings
 import pytest
 
-from overnight.diagnosis import calibration, completeness, decision
+from overnight.diagnosis import calibration, completeness, decision, knowledge
 from overnight.model.finding import Answer, Finding, Status
 from overnight.model.verdict import RuledOutReason, Verdict
 
@@ -90,6 +90,20 @@ def test_only_an_unusual_finding_is_listed_as_not_linked(
     aside = dataclasses.replace(findings.zombies(), confidence=confidence)
     verdict = decision.decide(findings.RESET, findings.answers([findings.reset(), aside]))
     assert [candidate.reason for candidate in verdict.ruled_out] == reasons
+
+
+def test_all_findings_that_are_not_linked_are_named() -> None:
+    kinds = (
+        "cpu.rt_hog",
+        "memory.cgroup_walk",
+        "memory.zombie_cgroups",
+        "net.softirq_storm",
+        "unit.crash_loop",
+    )
+    aside = [findings.make_finding(kind, core=3, process="app") for kind in kinds]
+    verdict = decision.decide(findings.RESET, findings.answers([findings.reset(), *aside]))
+    names = ", ".join(map(knowledge.known().name, kinds))
+    assert verdict.narrative.cleared.endswith(f"Also found, not linked to this event: {names}.")
 
 
 @pytest.mark.parametrize(

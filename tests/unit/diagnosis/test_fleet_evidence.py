@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import findings
@@ -47,6 +48,21 @@ def test_a_hazard_that_falls_with_uptime_is_a_doubt() -> None:
 def test_drift_supports_only_the_root_whose_unit_it_names() -> None:
     assert decide(drift(ROOT.subject.unit)).score > ALONE.score
     assert decide(drift("other.service")).score == pytest.approx(ALONE.score)
+
+
+def test_a_root_without_a_unit_is_not_that_of_a_drift_without_one() -> None:
+    def story() -> list[Finding]:
+        return [
+            dataclasses.replace(each, subject=dataclasses.replace(each.subject, unit=""))
+            for each in findings.unknown()
+        ]
+
+    assert decide(drift(""), story=story).score == decide(story=story).score
+
+
+def test_fleet_evidence_counts_by_its_confidence() -> None:
+    unsure, sure = (dataclasses.replace(uptime(8.0), confidence=part) for part in (0.3, 0.9))
+    assert ALONE.score < decide(unsure).score < decide(sure).score
 
 
 def test_fleet_evidence_never_lifts_a_score_over_its_limit() -> None:

@@ -268,6 +268,42 @@ def test_near_misses_are_cleared_with_their_numbers(
         assert suspect.look or suspect.name is SuspectName.AFFINITY
 
 
+def test_the_texts_have_the_numbers_of_the_night(tmp_path: pathlib.Path) -> None:
+    """Of many cgroups, disks and links the worst are shown; of readings the lowest, or the last."""
+    faults: dict[str, Fault] = {
+        "cpu-throttling": lambda s: {f"/{n}": (20 * s, n * s // 10) for n in range(20)},
+        "disks": lambda s: {
+            f"vd{'abcd'[k - 1]}": (40 * s, 30 * k * s, 10 * s, 20 * k * s, 60 * k * s)
+            for k in (1, 2, 4, 3)
+        },
+        "memory": lambda s: {"": (64 << 20, (8 if FIRST <= s < EVENT else 40) << 20)},
+        "clock": lambda s: {"": (int(s > EVENT - 20),)},
+        "nic-queues": lambda s: {"eth0 q0": (0,), "eth0 q1": (0,), "eth0 q2": (1,)},
+        "interfaces": lambda s: {
+            **{f"eth{n}": (2, 0, 0) for n in range(4)},
+            "veth1": (s, 9 * s, 0),
+        },
+        "recorder": lambda s: {"77 perf": (s, s), "? helper": (0, 0)},
+    }
+    log = ((EVENT - 9, "net.link_down"),)
+    checked = Host(tmp_path, faults, absent=("nic-drivers",), log=log).check()
+    assert {
+        name: checked[name].text
+        for name in (N.THROTTLING, N.DISK, N.INTERRUPTS, N.NETWORK, N.RECORDER)
+    } == {
+        N.THROTTLING: "/19 throttled in 9.5 % of its periods (baseline 9.5 %); cgroups with a CPU quota: 20",
+        N.DISK: "tasks waited for disks 0.4 % of the time, vdd answered in 4.0 ms, 0.2 requests in flight,"
+        " vdc answered in 3.0 ms, 0.2 requests in flight, vdb answered in 2.0 ms, 0.1 requests in flight,"
+        " 0 disk errors logged (baseline the same)",
+        N.INTERRUPTS: "0 interrupts moved to other cores (baseline 0); 3 interrupts on 2 cores; irqbalance is running",
+        N.NETWORK: "eth0, eth1, eth2: 0 link changes, 0 errors, 0 packets beyond allowances (baseline the same)",
+        N.RECORDER: "2.0 % of one core (baseline 2.0 %)",
+    }
+    assert checked[N.MEMORY].text.endswith("; 8.0 of 64.0 GiB available")
+    assert checked[N.CLOCK].text.endswith("; not synchronized")
+    assert checked[N.RECORDER].look == "ps -o pid,time,args -p 77"
+
+
 MISSING = {
     N.HUGE_PAGES: ("vmstat",),
     N.ALLOCATOR: ("vmstat",),
@@ -363,6 +399,22 @@ def test_stacks_show_what_counters_do_not(tmp_path: pathlib.Path) -> None:
     for name in changed:
         assert "0.16 cores in" in checked[name].text
         assert "(baseline 0.00, at most 0.00)" in checked[name].text
+
+
+def test_stacks_without_a_baseline_clear_and_accuse_nobody(tmp_path: pathlib.Path) -> None:
+    event = Host(tmp_path).case().event
+    path = ("exc_page_fault", "handle_mm_fault", "__alloc_pages", "try_to_compact_pages")
+    stack = (captures.user("main"), *map(captures.kernel, path))
+    begin = rings.us(FIRST - 4) * 1000
+    samples = [captures.Sample(begin + n * 10_000_000, stack, 1, "app") for n in range(2500)]
+    end = rings.us(END) * 1000
+    recording = captures.build(samples, host=rings.HOST, begin=begin, end=end, cores=(0, 1))
+    captures.store(tmp_path, recording)
+    checked = suspects.check_suspects(cases.Case(tmp_path, event))
+    suspect = {each.name: each for each in checked}[N.HUGE_PAGES]
+    assert suspect.outcome is SuspectOutcome.NOT_CHECKED
+    assert suspect.text.startswith("no baseline: ")
+    assert "cores in their functions (baseline 0.0, 0.0, 2.1, unknown)" in suspect.text
 
 
 def test_an_event_without_a_core_uses_the_saturated_one(tmp_path: pathlib.Path) -> None:
