@@ -322,7 +322,11 @@ def test_a_used_token_is_of_use_with_the_credential_of_its_host_alone(fleet: Wor
         fleet.plane.agents.enrol(token, CREDENTIAL, "db-7")
 
 
-@pytest.mark.parametrize("credential", ["", "x" * 31, "x" * 129, "x" * 31 + "é"])
+@pytest.mark.parametrize(
+    "credential",
+    ["", "x" * 31, "x" * 129, "x" * 31 + "é"],
+    ids=["empty", "short", "long", "accented"],
+)
 def test_a_malformed_credential_is_not_stored(fleet: World, credential: str) -> None:
     with pytest.raises(errors.UsageError):
         fleet.plane.agents.enrol(fleet.token(), credential, "db-8")

@@ -255,3 +255,14 @@ def test_what_is_too_old_is_removed_each_hour(
     ahead[0] = 3_601
     fleet.plane.maintain()
     assert fleet.plane.events().items == ()
+
+
+def test_the_events_of_a_host_are_in_order_of_their_times(fleet: World) -> None:
+    """Whatever their ids and kinds, and the order in which they arrived."""
+    who = fleet.enrol()
+    fleet.clock.forward(1_000)
+    for number, (at, kind) in enumerate(((900, "a.b"), (100, KIND), (500, "a.b"))):
+        fleet.plane.report(who, report(901 + number, events=(event(number, at, kind),)))
+    for kinds in (None, ["a.b", KIND], ["a.", "net."]):
+        [host] = fleet.plane.fleet(kinds).hosts
+        assert [(e.time_us - START) // S for e in host.events] == [100, 500, 900]

@@ -344,7 +344,7 @@ def test_a_part_that_a_host_does_not_have_makes_no_more_reports(
 
     def is_over() -> bool:
         rounds.append(len(server.stored.reports))
-        ahead[0] += 1.0 if rounds[-1] else 0.0
+        ahead[0] += 100.0 if rounds[-1] else 0.0
         return len(rounds) > 30
 
     follow(ring, server, is_over, seconds=1e6)
@@ -380,6 +380,9 @@ def test_what_was_lost_before_a_restart_is_reported_once(
     (ring.home / "uplink").mkdir()
     state = ring.home / "uplink/state.json"
     state.write_text(json.dumps({"lost_events": 3, "lost_rollups": 2}))
+    server.fault = lambda _: 503
+    follow(ring, server, lambda: server.requests)
+    server.fault = lambda _: ""
     for _ in range(2):
         server.stored.reports.clear()
         follow(ring, server, lambda: server.stored.reports)
