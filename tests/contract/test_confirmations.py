@@ -268,6 +268,7 @@ def test_a_decision_shows_who_made_it_and_when(fleet: World) -> None:
 
 def test_a_code_is_of_use_once(fleet: World) -> None:
     for decide in (fleet.plane.confirmations.confirm, fleet.plane.confirmations.decline):
+        fleet.clock.forward(1)  # the newest one is the first of the list
         call(fleet, arguments={"name": decide.__name__})
         waiting = code(fleet)
         decide(waiting, ANNA)
