@@ -228,3 +228,66 @@ def test_old_requests_are_removed(fleet: World) -> None:
     fleet.plane.maintain()
     with pytest.raises(errors.NotFoundError):
         fleet.plane.confirmations.show(pending.id, ANNA)
+
+
+def test_a_person_has_ten_minutes_to_decide_and_the_caller_five_to_repeat(fleet: World) -> None:
+    call(fleet)
+    fleet.clock.forward(599)
+    fleet.plane.confirmations.confirm(code(fleet), ANNA)
+    fleet.clock.forward(299)
+    assert call(fleet) is None
+    call(fleet)
+    fleet.clock.forward(600)
+    assert fleet.plane.confirmations.list(ANNA) == ()
+    call(fleet)
+    fleet.plane.confirmations.confirm(code(fleet), ANNA)
+    fleet.clock.forward(300)
+    assert call(fleet) is not None
+
+
+def test_the_order_of_arguments_does_not_matter(fleet: World) -> None:
+    call(fleet, arguments={"name": "ci", "why": "x"})
+    fleet.plane.confirmations.confirm(code(fleet), ANNA)
+    assert call(fleet, arguments={"why": "x", "name": "ci"}) is None
+
+
+def test_a_decision_shows_who_made_it_and_when(fleet: World) -> None:
+    for decide in (fleet.plane.confirmations.confirm, fleet.plane.confirmations.decline):
+        asked = call(fleet, arguments={"name": decide.__name__})
+        assert asked is not None
+        fleet.clock.forward(60)
+        decide(code(fleet), ANNA)
+        shown = fleet.plane.confirmations.show(asked.id, ANNA)
+        assert (shown.decided_by, shown.decided_us) == ("anna (t3)", fleet.clock())
+        row = fleet.plane.audit_log().items[0]
+        assert (row.target, row.why) == (asked.id, "drain pool ci")
+    with pytest.raises(errors.NotAllowedError) as raised:
+        call(fleet, arguments={"name": "decline"})
+    assert raised.value.why == f"anna (t3) declined {shown.id}"
+
+
+def test_a_code_is_of_use_once(fleet: World) -> None:
+    for decide in (fleet.plane.confirmations.confirm, fleet.plane.confirmations.decline):
+        fleet.clock.forward(1)  # the newest one is the first of the list
+        call(fleet, arguments={"name": decide.__name__})
+        waiting = code(fleet)
+        decide(waiting, ANNA)
+        for again in (fleet.plane.confirmations.confirm, fleet.plane.confirmations.decline):
+            with pytest.raises(errors.NotFoundError):
+                again(waiting, ANNA)
+
+
+def test_open_requests_are_listed_newest_first(fleet: World) -> None:
+    asked = []
+    for number in range(3):
+        fleet.clock.forward(1)
+        asked.append(call(fleet, arguments={"name": str(number)}))
+    assert fleet.plane.confirmations.list(ANNA) == tuple(reversed(asked))
+
+
+def test_a_request_of_another_effect_says_that_the_first_is_void(fleet: World) -> None:
+    call(fleet)
+    changed = dataclasses.replace(EFFECT, ends=("m-9",))
+    with pytest.raises(ConfirmationNeededError) as raised:
+        fleet.plane.confirmations.require(CLAUDE, "pool.drain", Role.ADMIN, ARGUMENTS, changed)
+    assert raised.value.why == "the state has changed since the first request, which is void"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from fleetworld import FAR, START, S, World, bundle, credential_of, event, offer
 from killer import KilledError, Killer
 
 from overnight import errors
-from overnight.fleet import blobs, recent
+from overnight.fleet import blobs, recent, tokens
 from overnight.model.control_plane import AgentIdentity, Role, Token
 from overnight.model.uplink import TaskReport, TaskState
 
@@ -73,10 +74,17 @@ def test_a_revoked_token_is_refused_by_every_server_in_seconds(
     assert fleet.plane.tokens.authenticate(token.text)  # in the cache of both
     fleet.plane.tokens.revoke(token.id, by="admin", why="left")
     assert fleet.plane.tokens.authenticate(token.text) is None
-    monkeypatch.setattr(other.tokens._known, "_clock", lambda: 1e12)
+    later = time.monotonic() + tokens.KNOWN_SECONDS
+    monkeypatch.setattr(other.tokens._known, "_clock", lambda: later)
     assert other.tokens.authenticate(token.text) is None
     [known] = fleet.plane.tokens.list()
     assert known.revoked_us == START
+    entry = fleet.plane.audit_log().items[0]
+    assert (entry.who, entry.action, entry.target) == ("admin", "token.revoke", token.id)
+    fleet.clock.forward(1)
+    fleet.plane.tokens.revoke(token.id)
+    assert fleet.plane.tokens.list() == (known,)  # with the time of the first
+    assert tokens.KNOWN_SECONDS <= 10
     with pytest.raises(errors.NotFoundError):
         fleet.plane.tokens.revoke("000000000000")
 
@@ -110,7 +118,7 @@ def test_an_agent_enrols_once_and_may_repeat_itself(fleet: World) -> None:
 
 
 def _expired(fleet: World) -> str:
-    token = fleet.plane.tokens.create(Role.AGENT, name="x", expires_us=START + 1)
+    token = fleet.plane.tokens.create(Role.AGENT, name="x", expires_us=START + S)
     fleet.clock.forward(1)
     return token.text
 
@@ -300,3 +308,85 @@ def test_a_cache_forgets_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     for number in range(10):
         known.get(str(number), find)
         assert len(known._known) <= 3
+
+
+def test_a_used_token_is_of_use_with_the_credential_of_its_host_alone(fleet: World) -> None:
+    token = fleet.token()
+    who = fleet.plane.agents.enrol(token, CREDENTIAL, "db-7")
+    fleet.enrol("db-8")
+    with pytest.raises(Refused):
+        fleet.plane.agents.enrol(token, credential_of("db-8"), "db-8")
+    fleet.plane.agents.rotate(who, credential_of("db-7", 1))
+    assert fleet.plane.agents.authenticate(credential_of("db-7", 1))
+    with pytest.raises(Refused):  # a credential that was replaced does not come back
+        fleet.plane.agents.enrol(token, CREDENTIAL, "db-7")
+
+
+@pytest.mark.parametrize(
+    "credential",
+    ["", "x" * 31, "x" * 129, "x" * 31 + "é"],
+    ids=["empty", "short", "long", "accented"],
+)
+def test_a_malformed_credential_is_not_stored(fleet: World, credential: str) -> None:
+    with pytest.raises(errors.UsageError):
+        fleet.plane.agents.enrol(fleet.token(), credential, "db-8")
+    with pytest.raises(errors.UsageError):
+        fleet.plane.agents.rotate(fleet.enrol(), credential)
+
+
+def test_the_audit_log_has_who_began_and_ended_a_host_and_why(fleet: World) -> None:
+    token = fleet.plane.tokens.create(Role.AGENT, name="x", expires_us=FAR)
+    fleet.plane.agents.enrol(token.text, CREDENTIAL, "db-7")
+    fleet.plane.agents.revoke("db-7", by="ann", why="stolen")
+    fleet.plane.forget("db-7", by="bob", why="scrapped")
+    rows = [(row.who, row.action, row.target, row.why) for row in fleet.plane.audit_log().items]
+    assert rows[:3] == [
+        ("bob", "host.forget", "db-7", "scrapped"),
+        ("ann", "host.revoke", "db-7", "stolen"),
+        (f"token {token.id}", "host.enrol", "db-7", ""),
+    ]
+
+
+def test_a_token_of_an_assistant_says_so_everywhere(fleet: World) -> None:
+    made = []
+    for name, assistant in (("ann", False), ("claude", True)):
+        made.append(
+            fleet.plane.tokens.create(
+                Role.OPERATOR, name=name, expires_us=FAR, assistant=assistant, by="root"
+            )
+        )
+        fleet.clock.forward(1)
+        who = fleet.plane.tokens.authenticate(made[-1].text)
+        assert who is not None
+        assert who.assistant == assistant
+    listed = fleet.plane.tokens.list()  # the newest first
+    assert [(t.name, t.assistant, t.created_by) for t in listed] == [
+        ("claude", True, "root"),
+        ("ann", False, "root"),
+    ]
+    targets = [row.target for row in fleet.plane.audit_log().items]
+    assert targets == [
+        f"{made[1].id} claude (operator, assistant)",
+        f"{made[0].id} ann (operator)",
+    ]
+    with pytest.raises(errors.UsageError, match="--assistant"):
+        fleet.plane.tokens.create(Role.AGENT, name="x", expires_us=FAR, assistant=True)
+
+
+def test_tokens_are_removed_long_after_they_expired(fleet: World) -> None:
+    expired = fleet.plane.tokens.create(Role.VIEWER, name="old", expires_us=START + 86_400 * S)
+    valid = fleet.plane.tokens.create(Role.VIEWER, name="new", expires_us=FAR)
+    fleet.clock.forward(400 * 86_400)
+    fleet.plane._trim()
+    assert {token.id for token in fleet.plane.tokens.list()} == {expired.id, valid.id}
+    fleet.clock.forward(86_401)
+    fleet.plane._trim()
+    assert [token.id for token in fleet.plane.tokens.list()] == [valid.id]
+
+
+def test_a_new_credential_leaves_those_of_other_hosts(fleet: World) -> None:
+    who, other = fleet.enrol(), fleet.enrol("db-8")
+    fleet.plane.agents.rotate(other, credential_of("db-8", 1))
+    fleet.plane.agents.rotate(who, credential_of("db-7", 1))
+    for credential in (credential_of("db-7", 1), credential_of("db-8", 1)):
+        assert fleet.another().agents.authenticate(credential)

@@ -261,6 +261,7 @@ def test_a_boot_that_a_delayed_report_hid_is_known_soon(fleet: World) -> None:
         fleet.clock.forward(30)
         now = dataclasses.replace(now, uptime_us=now.uptime_us + 30 * S)
     assert sent[0] == ("labels", "snapshot")  # what was not taken is asked for again
+    assert sent[2] == ("labels", "snapshot")  # three reports without the other boot
     assert sent[3] == ("snapshot",)
     [host] = fleet.plane.hosts().items
     assert (host.labels, host.boot) == ({"zone": "new"}, OTHER_BOOT)
@@ -548,3 +549,35 @@ def test_an_instant_of_uptime_zero_is_a_boot(fleet: World) -> None:
     [host] = fleet.plane.hosts().items
     assert isinstance(host, HostRow)
     assert host.boot == BOOT
+
+
+@pytest.mark.parametrize(("gap", "is_joined"), [(4, True), (5, True), (6, False)])
+@pytest.mark.parametrize("late", [False, True])
+def test_spells_join_over_five_seconds_whichever_comes_first(
+    fleet: World, gap: int, *, late: bool, is_joined: bool
+) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(HOUR)
+    both = [spell(0, 10), spell(10 + gap, 30)]
+    for each in reversed(both) if late else both:
+        fleet.plane.report(who, report(60, spells=(each,)))
+    assert spells_of(fleet) == ([(0, 30, BOOT)] if is_joined else [(0, 10, BOOT), (10 + gap, 30, BOOT)])  # fmt: skip
+
+
+def test_a_later_report_shows_that_a_host_booted_earlier(fleet: World) -> None:
+    """The first report was on its way for 70 s."""
+    who = fleet.enrol()
+    fleet.clock.forward(170)
+    fleet.plane.report(who, report(100))
+    fleet.clock.forward(30)
+    fleet.plane.report(who, report(200))
+    assert fleet.plane.host("db-7").booted_us == START
+
+
+def test_a_clock_of_the_server_that_is_set_back_does_not_make_a_host_silent(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    fleet.plane.report(who, report(100))
+    fleet.clock.forward(-60)
+    fleet.plane.report(who, report(130))
+    assert fleet.plane.host("db-7").seen_us == START + 100 * S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -246,3 +247,84 @@ def test_other_hosts_and_times_have_none(fleet: World) -> None:
     assert read(fleet) == ()
     assert fleet.plane.rollups("db-7", Window(0, DAY)) == ()
     assert not [*fleet.folder.glob("rollups/v1/*/*")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level"), [(6 * 3_600, 0), (6 * 3_600 + 1, 1), (7 * 86_400, 1), (7 * 86_400 + 1, 2)]
+)
+def test_a_longer_window_has_a_coarser_level(
+    fleet: World, monkeypatch: pytest.MonkeyPatch, seconds: int, level: int
+) -> None:
+    levels: list[int] = []
+    monkeypatch.setattr(fleet.plane._rollups, "_read", lambda *given: levels.append(given[2]))
+    fleet.plane.rollups("db-7", Window(START, START + seconds * S))
+    assert levels == [level]
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    fleet: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(fleet, *SENT[:30])
+    compact(fleet.plane)
+    load = fleet.plane._rollups._load
+    loads: list[str] = []
+
+    def replace_first(name: str, *given: int) -> object:
+        loads.append(name)
+        if len(loads) == 1:
+            send(fleet, *SENT[30:])
+            compact(fleet.another())
+        return load(name, *given)
+
+    monkeypatch.setattr(fleet.plane._rollups, "_load", replace_first)
+    assert read(fleet) == SENT
+    assert len({*loads}) == 2
+
+
+def test_a_file_that_stays_away_is_an_error(fleet: World) -> None:
+    send(fleet, *SENT)
+    compact(fleet.plane)
+    [file] = fleet.folder.glob("rollups/v1/db-7/*.parquet")
+    file.unlink()
+    with pytest.raises((errors.CannotError, OSError)):
+        read(fleet)
+
+
+@pytest.mark.parametrize(("most", "files"), [(len(SENT), 1), (len(SENT) + 1, 0)])
+def test_a_day_with_many_rows_is_compacted_before_it_is_over(
+    fleet: World, most: int, files: int
+) -> None:
+    limits = context.Limits(rollup_rows=most)
+    own = dataclasses.replace(fleet.plane.context, limits=limits)
+    fleet.plane.context = fleet.plane._rollups._control = own
+    send(fleet, *SENT)
+    assert fleet.plane.maintain() == files
+    assert read(fleet) == SENT
+
+
+def test_a_forgotten_host_leaves_no_file_and_takes_none_of_another(fleet: World) -> None:
+    send(fleet, *SENT)
+    compact(fleet.plane)
+    other = fleet.enrol("db-8")
+    fleet.plane.report(other, report(1, rollups=SENT))
+    fleet.plane.compact(other.host_id, "db-8", TODAY)
+    fleet.plane.forget("db-7")
+    assert [path.parent.name for path in fleet.folder.glob("rollups/v1/*/*")] == ["db-8"]
+    assert fleet.plane.rollups("db-8", WINDOW, 0) == SENT
+
+
+def test_maintenance_sweeps_what_the_database_does_not_know_once_a_day(
+    fleet: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(fleet, *SENT)
+    compact(fleet.plane)
+    monotonic, wall, ahead = time.monotonic, time.time(), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + ahead[0])
+    monkeypatch.setattr(time, "time", lambda: wall + 8 * 86_400)
+    left = fleet.folder / "rollups/v1/db-7/20270115-0.parquet"
+    for hours, is_there in ((0, True), (25, False), (26, True), (50, False)):
+        left.touch()
+        ahead[0] = hours * 3_600.0
+        fleet.plane.maintain()
+        assert left.exists() == is_there, hours
+        assert read(fleet) == SENT

@@ -6,7 +6,7 @@ import concurrent.futures
 from typing import TYPE_CHECKING
 
 import pytest
-from fleetworld import START, S, World, report
+from fleetworld import FAR, START, S, World, report
 from killer import KilledError, Killer
 
 from overnight import errors
@@ -57,7 +57,9 @@ def test_a_task_whose_agent_is_not_heard_of_is_given_again_but_not_for_ever(flee
         assert given(fleet, who) == []
         fleet.clock.forward(LEASE)
     assert given(fleet, who) == []
-    assert fleet.plane.tasks.get(task.id).state is TaskState.FAILED
+    ended = fleet.plane.tasks.get(task.id)
+    assert (ended.state, ended.updated_us) == (TaskState.FAILED, fleet.clock())
+    assert ended.detail == "the agent took it 5 times and reported nothing"
 
 
 def test_a_running_task_keeps_its_lease_while_it_is_reported(fleet: World) -> None:
@@ -193,3 +195,58 @@ def test_a_task_whose_answer_was_lost_in_a_crash_is_given_later(fleet: World) ->
             fleet.another(Killer(at - 1)).report(who, report(1))
     fleet.clock.forward(LEASE)
     assert given(fleet, who) == [task.id]
+
+
+def test_tasks_are_given_in_order_and_a_few_at_a_time(fleet: World) -> None:
+    who, made = fleet.enrol(), []
+    for _ in range(tasks.SENT + 2):
+        made.append(fleet.plane.tasks.create("db-7", TaskKind.LOAD, {}).id)
+        fleet.clock.forward(1)
+    assert [task.id for task in fleet.plane.tasks.list(limit=3)] == made[:-4:-1]
+    assert given(fleet, who) == made[: tasks.SENT]
+    assert given(fleet, who) == made[tasks.SENT :]
+
+
+def test_a_task_that_is_asked_for_again_by_its_id_is_the_same(fleet: World) -> None:
+    fleet.enrol()
+    first = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {}, task_id="t-own")
+    assert fleet.plane.tasks.create("db-7", TaskKind.RECORD, {"x": 1}, task_id="t-own") == first
+    assert fleet.plane.tasks.list() == [first]
+
+
+def test_a_cancellation_is_in_the_audit_log_once(fleet: World) -> None:
+    who = fleet.enrol()
+    task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+    assert given(fleet, who) == [task.id]
+    for _ in range(2):
+        fleet.plane.tasks.cancel(task.id, by="ann", why="too hot")
+    rows = [(row.who, row.action, row.target, row.why) for row in fleet.plane.audit_log().items]
+    stop = next(each for each in fleet.plane.tasks.list() if each.kind is TaskKind.STOP)
+    assert rows[:2] == [
+        ("ann", "task.stop", f"{stop.id} db-7", "too hot"),
+        ("ann", "task.cancel", f"{task.id} db-7", "too hot"),
+    ]
+    assert (stop.created_by, stop.why) == ("ann", "too hot")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_task_expires_after_a_day(fleet: World, *, kept: bool) -> None:
+    who = fleet.enrol()
+    task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+    fleet.clock.forward(86_400 if kept else 86_401)
+    fleet.plane.maintain()
+    assert given(fleet, who) == ([task.id] if kept else [])
+
+
+def test_finished_tasks_are_removed_long_after_their_last_change(fleet: World) -> None:
+    who = fleet.enrol()
+    done, open_ = (
+        fleet.plane.tasks.create("db-7", TaskKind.LOAD, {}, expires_us=FAR) for _ in range(2)
+    )
+    fleet.clock.forward(100 * 86_400)
+    fleet.plane.tasks.report(who, done.id, TaskReport(TaskState.DONE))
+    fleet.plane.tasks.report(who, open_.id, TaskReport(TaskState.RUNNING))
+    for days, left in ((390, {done.id, open_.id}), (20, {open_.id})):
+        fleet.clock.forward(days * 86_400)
+        fleet.plane._trim()
+        assert {task.id for task in fleet.plane.tasks.list()} == left

@@ -15,7 +15,8 @@ from fleetworld import DAY, START, S, World, bundle, event, offer, report
 from killer import KilledError, Killer
 
 from overnight import errors
-from overnight.fleet import blobs, context, control
+from overnight.fleet import blobs, context, control, windows
+from overnight.model import uplink
 from overnight.model.control_plane import AgentIdentity, BlobOffset, OffsetError
 from overnight.store.bundle import archive
 
@@ -436,3 +437,49 @@ def test_a_window_is_one_of_its_event_alone(fleet: World) -> None:
     [row] = fleet.plane.windows("db-7", event=event(2).id)
     assert row.sha256 == offer(second).sha256
     assert DAY == 86_400 * S
+
+
+def test_a_piece_has_a_limited_size(fleet: World) -> None:
+    who, sha256, size = fleet.enrol(), "ab" * 32, 3 * windows.MAX_PIECE
+    fleet.plane.report(who, report(1, windows=(uplink.Offer("x-1", sha256, size, 1, 2),)))
+    with pytest.raises(errors.UsageError, match="does not fit") as raised:
+        fleet.plane.put_blob(who, sha256, 0, size, bytes(windows.MAX_PIECE + 1))
+    assert "at most 1 MB" in raised.value.why
+    answer = fleet.plane.put_blob(who, sha256, 0, size, bytes(windows.MAX_PIECE))
+    assert answer == BlobOffset(windows.MAX_PIECE, complete=False)
+
+
+def test_the_oldest_windows_of_all_hosts_make_room(url: str, tmp_path: pathlib.Path) -> None:
+    data = {host: bundle(host) for host in ("db-1", "db-2", "db-3")}
+    total = len(data["db-2"]) + len(data["db-3"])
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(total_bytes=total))
+    for host, one in data.items():
+        fleet.clock.forward(1)
+        who = fleet.enrol(host)
+        offered(fleet, who, one)
+        upload(fleet.plane, who, one)
+    fleet.plane._windows.trim()
+    held = [host for host in data if fleet.plane.windows(host, event="e-1")[0].is_held]
+    assert held == ["db-2", "db-3"]
+    fleet.close()
+
+
+def test_old_offers_are_forgotten_and_a_window_that_came_late_is_kept(fleet: World) -> None:
+    who, late, never = fleet.enrol(), bundle(content="late"), bundle(content="never")
+    offered(fleet, who, late, never)
+    fleet.clock.forward(80 * 86_400)
+    upload(fleet.plane, who, late)
+    for days, left in ((10, {late, never}), (1, {late})):
+        fleet.clock.forward(days * 86_400)
+        fleet.plane._windows.trim()
+        known = {row.sha256 for row in fleet.plane.windows("db-7", event="e-1")}
+        assert known == {offer(data).sha256 for data in left}
+    assert fleet.plane.open_window(offer(late).sha256).read_bytes() == late
+
+
+def test_a_window_touches_a_time_that_it_has_a_part_of(fleet: World) -> None:
+    who, data = fleet.enrol(), bundle()
+    offered(fleet, who, data)  # the first minute
+    for begin, end, count in ((-9, 0, 0), (-9, 1, 1), (59, 99, 1), (60, 99, 0)):
+        span = {"begin_us": START + begin * S, "end_us": START + end * S}
+        assert len(fleet.plane.windows("db-7", **span)) == count

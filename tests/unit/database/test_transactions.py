@@ -176,3 +176,41 @@ def test_texts_that_no_database_takes_are_stored_as_question_marks() -> None:
     assert tuple(row) == ({"a\0": "?", "ü": [1, None]},) * 2
     assert json.loads(text) == row[0]
     text.encode()
+
+
+@pytest.mark.parametrize("level", ["OFF", "EXTRA", "NORMAL; DROP TABLE fleet_hosts"])
+def test_a_level_that_is_not_safe_is_refused(path: pathlib.Path, level: str) -> None:
+    with pytest.raises(database_errors.BadUrlError, match="synchronous"):
+        engine.Database(f"sqlite:///{path}?synchronous={level}")
+
+
+@pytest.mark.parametrize("name", ["write", "quick"])
+def test_a_transaction_waits_for_a_program_outside_of_the_queue_and_keeps_it_out(
+    where: engine.Database, path: pathlib.Path, name: str
+) -> None:
+    """From its begin: what it has read must not change before it writes."""
+    with where.read():
+        pass
+    other = sqlite3.connect(path, 0, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.2, other.execute, ["COMMIT"]).start()
+    with getattr(where, name)("x"), pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("BEGIN IMMEDIATE")
+    with where.read():
+        other.execute("BEGIN IMMEDIATE")  # a read keeps nobody out
+        other.execute("COMMIT")
+    other.close()
+
+
+@pytest.mark.parametrize("name", ["write", "quick"])
+def test_the_log_of_many_writes_stays_short(
+    where: engine.Database, path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(engine, "TURNS_WRITTEN_AHEAD", 4)
+    with where.write("make") as connection:
+        connection.exec_driver_sql("CREATE TABLE large (x BLOB)")
+    for _ in range(30):
+        with getattr(where, name)("x") as driver:
+            run = driver.execute if name == "quick" else driver.exec_driver_sql
+            run("INSERT INTO large VALUES (zeroblob(100000))")
+    assert path.with_name("pools.db-wal").stat().st_size < 1_500_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -223,3 +224,15 @@ def test_a_forked_child_waits_for_the_turn_of_its_parent(tmp_path: pathlib.Path)
             except write_queue.TurnError:
                 os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_an_unused_queue_leaves_no_open_file(tmp_path: pathlib.Path) -> None:
+    def count() -> int:
+        return sum(1 for _ in os.scandir("/proc/self/fd"))
+
+    before = count()
+    for _ in range(5):
+        with write_queue.WriteQueue(tmp_path / "q").turn():
+            pass
+    gc.collect()
+    assert count() == before

@@ -51,3 +51,24 @@ def test_a_success_forgets_the_failures_and_their_problem() -> None:
     pause.fail("away", 0.0)
     pause.succeed()
     assert (pause.failures, pause.problem) == (0, "")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_jitter_makes_a_delay_shorter_than_twice_the_last_and_never_than_was_asked_for(
+    now: list[float], monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    monkeypatch.setattr(backoff, "random_share", lambda: share)
+    pause = backoff.Backoff()
+    pause.fail("away", 0.0)
+    assert delay(pause, now) == pytest.approx(1.0 + share, abs=0.1)
+    pause.failures = 50
+    pause.fail("away", 0.0)
+    assert delay(pause, now) == pytest.approx(backoff.MAX_DELAY_SECONDS * (1 + share) / 2, abs=0.1)
+    pause.fail("busy", 400.0)
+    assert delay(pause, now) == pytest.approx(400.0 + 40.0 * share, abs=0.1)
+
+
+def test_a_share_is_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for byte, share in ((b"\0", 0.0), (b"\xff", 1.0)):
+        monkeypatch.setattr(backoff.os, "urandom", lambda size: byte * size)  # noqa: B023
+        assert backoff.random_share() == pytest.approx(share, abs=1e-6)

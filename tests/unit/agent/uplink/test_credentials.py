@@ -64,9 +64,10 @@ def test_it_is_replaced_after_a_week(tmp_path: pathlib.Path, make: Make, monkeyp
         own.enrol(uplink_server.TOKEN, "db-7")
         first = read(tmp_path)["credential"]
         assert not own.is_due()
-        later = time.time_ns() + 8 * 86400 * 10**9
-        monkeypatch.setattr(time, "time_ns", lambda: later)
-        assert own.is_due()
+        now = time.time_ns()
+        for days in (6, 8):
+            monkeypatch.setattr(time, "time_ns", lambda: now + days * 86400 * 10**9)  # noqa: B023
+            assert own.is_due() == (days > 7)
         own.rotate()
         assert not own.is_due()
         fresh = read(tmp_path)["credential"]
@@ -119,6 +120,9 @@ def test_a_token_that_is_refused_leaves_the_credential(tmp_path: pathlib.Path, m
         first = read(tmp_path)["credential"]
         with pytest.raises(http_client.RefusedError):
             own.enrol(uplink_server.TOKEN, "db-7")  # it was used
+        assert (
+            first not in server.stored.headers[-1]
+        )  # a token alone: the credential may be refused
         again = make(server)
         assert again.enrolled
         assert read(tmp_path)["credential"] == first
@@ -129,3 +133,12 @@ def test_a_damaged_file_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "credential").write_text("{")
     with pytest.raises(errors.CannotError, match="credential cannot be read"):
         credentials.Credentials(tmp_path, http_client.Client("http://127.0.0.1:1"))
+
+
+def test_a_file_of_another_form_is_no_credential(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "credential").write_text("[]")
+    client = http_client.Client("http://127.0.0.1:1")
+    own = credentials.Credentials(tmp_path, client)
+    assert not own.enrolled
+    assert not own.use_next()  # there is none
+    assert client.bearer == ""

@@ -279,3 +279,192 @@ def test_the_interval_of_the_server_has_limits(
 
     follow(ring, server, is_over, seconds=1e6)
     assert max(waits) == reports
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """By how much the monotonic clock of the uplink is ahead."""
+    monotonic, seconds = time.monotonic, [0.0]
+    monkeypatch.setattr(loop.time, "monotonic", lambda: monotonic() + seconds[0])
+    return seconds
+
+
+def test_an_event_that_arrives_during_a_report_does_not_wait_for_an_interval(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    server.interval = 3600
+    ring.event("a")
+
+    def record(path: str) -> str:
+        if path.endswith("report") and len(ring.events) == 1:
+            ring.event("b")
+        return ""
+
+    server.fault = record
+    seen: list[int] = []
+
+    def is_over() -> bool:
+        seen.append(len(server.stored.events))
+        return seen[-1] == 2 or len(seen) > 60
+
+    follow(ring, server, is_over)
+    assert seen[-1] == 2
+
+
+def test_events_that_follow_each_other_are_reported_together_and_soon(
+    ring: uplinks.LiveRing,
+    server: uplink_server.UplinkServer,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead: list[float],
+) -> None:
+    """One event each second: the first waits for 10 s, however many follow."""
+    monkeypatch.setattr(loop, "COALESCE_SECONDS", 10.0)
+    server.interval = 3600
+    rounds: list[int] = []
+
+    def is_over() -> bool:
+        rounds.append(len(server.stored.reports))
+        if rounds[-1]:
+            ring.event(str(len(rounds)))
+            ahead[0] += 1.0
+        return len(rounds) > 40
+
+    follow(ring, server, is_over, seconds=1e6)
+    assert {len(report.events) for report in server.stored.reports[1:-1]} <= {10, 11}
+    assert max(rounds) in (4, 5)
+
+
+def test_a_part_that_a_host_does_not_have_makes_no_more_reports(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer, ahead: list[float]
+) -> None:
+    server.interval, server.send = 3600, ["labels", "snapshot"]
+    (ring.home / "uplink").mkdir()
+    (ring.home / "uplink/labels.json").write_text('{"zone": "a"}')
+    rounds: list[int] = []
+
+    def is_over() -> bool:
+        rounds.append(len(server.stored.reports))
+        ahead[0] += 100.0 if rounds[-1] else 0.0
+        return len(rounds) > 30
+
+    follow(ring, server, is_over, seconds=1e6)
+    assert max(rounds) == 1
+    assert server.stored.labels == {"zone": "a"}
+
+
+def test_labels_that_are_asked_for_again_are_sent_at_once(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    """Not with each report: once at first, and once when the server has lost them."""
+    (ring.home / "uplink").mkdir()
+    (ring.home / "uplink/labels.json").write_text('{"zone": "a"}')
+
+    def lose(_: str) -> str:
+        if len(server.stored.reports) == 3:
+            server.send = ["labels"]
+        return ""
+
+    def record() -> bool:
+        ring.event(str(len(ring.events)))
+        return len(server.stored.reports) > 6
+
+    server.fault = lose
+    follow(ring, server, record)
+    sent = [n for n, each in enumerate(server.stored.reports) if each.labels is not None]
+    assert sent == [0, 4]
+
+
+def test_what_was_lost_before_a_restart_is_reported_once(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    (ring.home / "uplink").mkdir()
+    state = ring.home / "uplink/state.json"
+    state.write_text(json.dumps({"lost_events": 3, "lost_rollups": 2}))
+    server.fault = lambda _: 503
+    follow(ring, server, lambda: server.requests)
+    server.fault = lambda _: ""
+    for _ in range(2):
+        server.stored.reports.clear()
+        follow(ring, server, lambda: server.stored.reports)
+    assert server.stored.lost == [uplink.Lost(3, 2)]
+
+
+def test_after_a_restart_the_spool_goes_on_where_the_server_is(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    spool(ring, 3)
+    first = (ring.home / "uplink/rollups-0.jsonl").read_bytes().index(b"\n") + 1
+    (ring.home / "uplink/state.json").write_text(json.dumps({"spool": [0, first]}))
+    follow(ring, server, lambda: server.stored.rollups)
+    assert set(server.stored.rollups) == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "state", [{"spool": [0]}, {"spool": {}}, {"spool": ["x", 1]}, {"events": 5}, {"events": {"a": 5}}, []]
+)  # fmt: skip
+def test_with_a_damaged_state_everything_is_sent_again(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer, state: object
+) -> None:
+    spool(ring, 2)
+    (ring.home / "uplink/state.json").write_text(json.dumps(state))
+    name = ring.event("a").id
+    follow(ring, server, lambda: server.stored.rollups)
+    assert (set(server.stored.events), set(server.stored.rollups)) == ({name}, {0, 1})
+
+
+def test_a_problem_is_logged_once_and_its_end_if_reports_had_it(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    offer(ring, 1000)
+    faults = {"report": 3, "blobs": 3}
+
+    def refuse(path: str) -> str | int:
+        (route,) = [name for name in faults if name in path] or [""]
+        if not faults.get(route):
+            return ""
+        faults[route] -= 1
+        return 503
+
+    server.fault = refuse
+    log = follow(ring, server, lambda: server.stored.complete)
+    problem = "fault 503: it gave no reason; read the log of the server (trying again)"
+    assert log[1:] == [problem, "connected again", problem]
+
+
+def test_a_task_that_the_server_does_not_know_is_reported_once(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    folder = ring.home / "uplink/tasks/7"
+    folder.mkdir(parents=True)
+    (folder / "task.json").write_text(json.dumps({"id": "7", "expires_us": 1 << 60}))
+    (folder / "state.json").write_text(json.dumps({"state": "done", "detail": "", "progress": 1.0}))
+    log = follow(ring, server, lambda: ring.event("a") and len(server.stored.reports) > 3)
+    assert count(server, "tasks") == 1
+    assert log[1:] == ["task 7: no such task"]
+    assert (folder / "reported").exists()
+
+
+def test_old_tasks_are_forgotten_after_a_report(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    folder = ring.home / "uplink/tasks/7"
+    folder.mkdir(parents=True)
+    for name, text in (("task.json", '{"id": "7", "expires_us": 1}'), ("reported", "done  1.0")):
+        (folder / name).write_text(text)
+    follow(ring, server, lambda: server.stored.reports)
+    assert not folder.exists()
+
+
+def test_a_credential_that_only_the_server_had_replaced_is_kept(
+    ring: uplinks.LiveRing, server: uplink_server.UplinkServer
+) -> None:
+    """The answer of the rotation was lost: the next one is tried at once, and is the credential from then on."""
+    old, fresh = "a" * 43, "b" * 43
+    (ring.home / "uplink").mkdir()
+    stored = {"credential": old, "next": fresh, "made_us": time.time_ns() // 1000}
+    (ring.home / "uplink/credential").write_text(json.dumps(stored))
+    server.stored.credentials = {fresh}
+    log = follow(ring, server, lambda: server.stored.reports)
+    assert log == []
+    assert count(server, "report") <= 3
+    assert json.loads((ring.home / "uplink/credential").read_text())["credential"] == fresh

@@ -144,3 +144,28 @@ def test_on_a_full_disk_lines_wait_in_memory(disk: pathlib.Path) -> None:
     spool.add(b"after")
     assert len(take_all(spool, 1 << 20)) == rollup_spool.MAX_WAITING
     assert spool.lost == 6
+
+
+def test_a_line_is_written_behind_the_place_of_the_server_also_where_the_files_are_gone(
+    tmp_path: pathlib.Path,
+) -> None:
+    spool = rollup_spool.RollupSpool(tmp_path, 1 << 20, (5, 0))
+    spool.add(b"one")
+    assert take_all(spool) == [b"one"]
+
+
+def test_a_file_that_cannot_be_read_now_is_not_skipped(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup_spool, "FILE_BYTES", 1)
+    spool = rollup_spool.RollupSpool(tmp_path, 1 << 20)
+    for line in (b"one", b"two"):
+        spool.add(line)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as full:
+        full.setattr(pathlib.Path, "open", fail)
+        assert spool.read(100) == ([], (0, 0))
+    assert take_all(spool) == [b"one", b"two"]

@@ -164,7 +164,7 @@ def test_a_bundle_is_uploaded_in_pieces_and_resumed_by_another_process(
     assert windows.read_digest(tmp_path, "test.event-1") == digest
     assert [offer["sha256"] for offer in own.choose_offers(100.0)] == [digest]
     own.note_offered(own.choose_offers(100.0), 100.0)
-    assert own.choose_offers(101.0) == []
+    assert own.choose_offers(100.0 + 3599) == []
     assert own.choose_offers(100.0 + 3601) != []
     own.wanted = {digest}
     upload(own, server, 2)
@@ -191,13 +191,13 @@ def test_pieces_grow_on_a_quick_line_only(
     sizes = []
     upload(own, server, 9)  # nothing is wanted: nothing is learnt about the line
     own.wanted = {digest}
-    for seconds in (0.1, 0.1, 2.0, 0.1):
+    for seconds in (0.1, 0.1, 0.1, 2.0, 0.7, 0.1, 9.0, 0.1):
         now = itertools.count(0.0, seconds)
         monkeypatch.setattr(windows, "time", types.SimpleNamespace(monotonic=lambda: next(now)))  # noqa: B023
         before = len(server.stored.blobs.get(digest, b""))
         upload(own, server, 1)
         sizes.append((len(server.stored.blobs[digest]) - before) // windows.LEAST_PIECE)
-    assert sizes == [1, 2, 4, 2]
+    assert sizes == [1, 2, 4, 4, 2, 2, 4, 1]
 
 
 def test_a_lost_answer_to_the_last_piece_is_not_a_problem(
@@ -275,3 +275,62 @@ def test_what_is_done_is_forgotten_at_last(
     upload(own, server, 1)
     assert len(names(tmp_path)) <= windows.MAX_DONE + 50
     assert "test.event-1.done" in names(tmp_path)
+
+
+@pytest.mark.parametrize("status", [401, 409, 429, 500, 503, 507])
+def test_a_bundle_that_the_server_may_take_later_is_kept(
+    tmp_path: pathlib.Path, server: uplink_server.UplinkServer, status: int
+) -> None:
+    """A 409 without an offset, too, is a failure: the next piece waits as after each of them."""
+    digest = bundle(tmp_path, 10_000)
+    own = windows.Windows(tmp_path, 1e6)
+    own.refresh()
+    own.wanted = {digest}
+    server.fault = lambda _: status
+    with pytest.raises(http_client.RefusedError):
+        upload(own, server, 1)
+    server.fault = lambda _: ""
+    upload(own, server, 1)
+    assert server.stored.complete == {digest}
+
+
+@pytest.mark.parametrize(("offset", "sent_next"), [(-5, 0), (1 << 60, 100), (40, 40)])
+def test_an_impossible_offset_does_not_end_an_upload(
+    tmp_path: pathlib.Path, offset: int, sent_next: int
+) -> None:
+    digest = bundle(tmp_path, 100)
+    own = windows.Windows(tmp_path, 1e6)
+    own.refresh()
+    own.wanted = {digest}
+    paths: list[str] = []
+
+    class Client:
+        def request(self, _method: str, path: str, *_: object) -> object:
+            paths.append(path)
+            return types.SimpleNamespace(document=lambda: {"offset": offset})
+
+    for _ in range(2):
+        own.upload_piece(Client(), own.next)  # type: ignore[arg-type]
+    assert paths[1].endswith(f"?offset={sent_next}&size=100")
+    assert own.holds(digest)
+
+
+def test_a_bundle_whose_file_is_gone_is_given_up(tmp_path: pathlib.Path) -> None:
+    digest = bundle(tmp_path, 100)
+    own = windows.Windows(tmp_path, 1e6)
+    own.refresh()
+    own.wanted = {digest}
+    (tmp_path / "test.event-1.overnight").unlink()
+    own.upload_piece(http_client.Client("http://127.0.0.1:1"), 0.0)
+    assert not own.holds(digest)
+    assert not own.wanted
+
+
+@pytest.mark.parametrize(
+    ("until_s", "end_s"), [(0, 120), (-5, 120), (30, 150), (600, 720), (601, 720), (9000, 720)]
+)
+def test_a_whole_window_ends_two_minutes_after_its_event_or_its_first_ten_minutes(
+    until_s: int, end_s: int
+) -> None:
+    until_us = NOW_US + until_s * 1_000_000 if until_s else 0
+    assert windows.find_whole_end(NOW_US, until_us) - NOW_US == end_s * 1_000_000
