@@ -95,12 +95,13 @@ def test_agents_are_awaited_for_five_minutes_and_then_their_absence_is_noted(wor
     clock = Check("clock", CheckState.FAILED, "4 s off", "run chrony")
     other = Check("load-constancy", CheckState.UNKNOWN, "not measured")
     made = world.create(experiment=NO_EXPERIMENT)
+    world.clock.forward(400)  # the reservation takes its time, too
     driven = world.step_until(made, Phase.CHECK)
+    began_us = world.clock() - S
     [mine] = world.reserved.all.values()
     first, second = mine.hosts
     hosts = (first, dataclasses.replace(second, checks=(late, clock, other)))
     world.reserved.change(mine.id, hosts=hosts)
-    began_us = driven.investigation.phase_us
     world.clock.now_us = began_us + 299 * S
     assert driven.step().phase is Phase.CHECK
     world.clock.now_us = began_us + 300 * S
