@@ -182,6 +182,8 @@ def test_each_kernel_log_is_recognised_and_read(tmp_path: pathlib.Path) -> None:
     modules = (dmesg, journal, sadf, sysstat)
     for name, (module, text, line) in LINES.items():
         assert [each for each in modules if each.sniff(text.encode())] == [module], name
+        if module is dmesg:
+            assert dmesg.needs_boot(text.encode()) is (line.wall_us is None), name
         others, damaged = OTHERS[module]
         content = "\n".join((text, *others, text))
         for data in (content.encode(), gzip.compress(content.encode())):
