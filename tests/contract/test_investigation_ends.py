@@ -301,8 +301,9 @@ def test_an_event_that_is_reported_after_the_arm_ended_still_belongs_to_it(world
     run: ArmRun = driven.investigation.arms[0]
     assert (run.state, run.occurrences) == (ArmState.ENDING, ())
     inside, after = run.ended_us - 5 * S, run.ended_us + 2 * S
-    for at in (inside, after):
+    for at in (inside, run.ended_us, after):
         event = investigated.Event(at, KIND, host="host-0", id=f"late-{at}", text="reset")
         world.hosts.events.append(event)
     ended = finish(world, driven)
-    assert [seen.event for seen in ended.arms[0].occurrences] == [f"late-{inside}"]
+    found = [seen.event for seen in ended.arms[0].occurrences]
+    assert found == [f"late-{inside}", f"late-{run.ended_us}"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import investigated
 import pytest
@@ -10,7 +11,14 @@ from investigated import KIND, PLAN, S, World
 
 from overnight import errors
 from overnight.investigations import decisions, driver
-from overnight.model.investigation import Answer, ArmRun, ArmState, Outcome, Phase
+from overnight.model.investigation import (
+    Answer,
+    ArmRun,
+    ArmState,
+    Investigation,
+    Outcome,
+    Phase,
+)
 from overnight.model.plan import (
     ArmKind,
     ArmPlan,
@@ -81,6 +89,8 @@ def test_enough_events_end_an_arm_before_its_time(world: World) -> None:
     ended = world.run(world.create(wait=wait, arms=PLAN.arms[1:]))
     [hot] = ended.arms
     assert hot.ended_us - hot.began_us < 60 * S
+    # Recorders and loads that were stopped for that have not failed.
+    assert not [text for text in world.texts(ended) if "stopped" in text]
     world.check_clean()
 
 
@@ -112,7 +122,11 @@ def test_a_host_that_is_lost_leaves_the_arm(world: World) -> None:
     [arm] = ended.arms
     assert arm.hosts == ("host-0",)
     assert arm.ended_us - arm.began_us >= 55 * S
-    assert any("no longer observed" in text for text in world.texts(made))
+    lost = [n.host for n in world.plane.notes(made.id, 999) if "no longer observed" in n.text]
+    assert lost == ["host-1"]
+    # What it measured before the arm is not what it measures at its end.
+    assert "uptime_s" in arm.doses["host-0"]
+    assert "uptime_s" not in arm.doses["host-1"]
     assert ended.outcome is Outcome.NOT_REPRODUCED
 
 
@@ -267,3 +281,60 @@ def test_an_unknown_id_is_refused(world: World) -> None:
     with pytest.raises(errors.NotFoundError, match="no investigation 'i-x'"):
         world.plane.show("i-x")
     assert investigated.PLAN.is_local is False
+
+
+# the record
+
+
+def test_a_stop_that_is_asked_for_during_a_step_is_not_lost(world: World) -> None:
+    made = world.create(arms=PLAN.arms[1:])
+
+    def diagnose(_: Investigation, seen: Any) -> Any:
+        world.another().stop(made.id)
+        return dataclasses.replace(seen, headline="cause")
+
+    world.hooks.diagnose = diagnose  # type: ignore[method-assign]
+    ended = world.run(made)
+    assert (ended.reason, ended.experiment) == ("stopped on request", None)
+
+
+def test_a_stop_need_not_wait_for_the_next_try_and_changes_nothing_that_has_ended(world: World) -> None:  # fmt: skip
+    world.reserved.error = errors.CannotError("no answer", why="timed out", todo="")
+    made = world.create()
+    for _ in range(4):
+        world.plane.tick(lambda _: None)
+        world.clock.now_us = max(world.clock(), world.plane.show(made.id).next_us)
+    world.plane.tick(lambda _: None)
+    assert world.plane.show(made.id).next_us > world.clock()
+    world.plane.stop(made.id)
+    [driven] = world.plane.tick(lambda _: None)
+    assert driven.phase is Phase.RELEASE
+    other = world.run(world.create(hosts=HostsPlan(provider="local")))
+    assert world.plane.stop(other.id).stop is False
+
+
+def test_a_driver_that_leaves_lets_another_one_go_on_at_once(world: World) -> None:
+    made = world.create()
+    with world.plane.drive(made) as step:
+        step()
+    [taken] = world.another().tick(lambda _: None)
+    assert taken.id == made.id
+    world.run(made)
+
+
+def test_the_report_and_the_plan_of_the_next_night_are_kept(world: World) -> None:
+    world.hooks.write_report = lambda *_: ("r.html", "next.yaml")  # type: ignore[method-assign]
+    ended = world.run(world.create())
+    assert (ended.report, ended.next_plan) == ("r.html", "next.yaml")
+
+
+def test_logs_are_those_of_one_investigation_with_the_last_lines_in_order(world: World) -> None:
+    first, second = (world.create(name=name) for name in ("one", "two"))
+    world.run(first)
+    world.clock.forward(1)
+    third = world.create(name="three")
+    assert next(each.id for each in world.plane.list(ended=True)) == third.id
+    assert world.plane.notes(second.id, 10) == ()
+    every = world.texts(first)
+    assert every[-1] == "every host is given back"
+    assert [note.text for note in world.plane.notes(first.id, 3)] == every[-3:]

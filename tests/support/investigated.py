@@ -79,6 +79,11 @@ class Hosts(context.HostControl):
         self.refuses: set[tuple[str, TaskKind]] = set()
         self.interrupts: set[str] = set()  # kinds of tasks whose agent is killed, once each
         self.used = 0
+        self.results: dict[TaskKind, dict[str, Any]] = {
+            TaskKind.AGE: {"counts": {"dying": 7}, "uptime_s": 60.0},
+            TaskKind.LOAD: {"status": "constant", "says": "even"},
+            TaskKind.RECORD: {"busy": 0.5, "seconds": 9.0, "cores": 4},
+        }
         # An event of an arm of this kind, and its seconds after the load began.
         self.fault: tuple[ArmKind, float] | None = (ArmKind.HOT, 5.0)
 
@@ -113,16 +118,9 @@ class Hosts(context.HostControl):
                 task.state, task.detail = TaskState.EXPIRED, "no news"
         found = {name: self.tasks[name] for name in task_ids if name in self.tasks}
         return {
-            name: context.TaskStatus(task.state, task.detail, self._result(task))
+            name: context.TaskStatus(task.state, task.detail, self.results.get(task.kind, {}))
             for name, task in found.items()
         }
-
-    def _result(self, task: Task) -> dict[str, Any]:
-        if task.kind is TaskKind.AGE:
-            return {"counts": {"dying": 7}, "uptime_s": 60.0}
-        if task.kind is TaskKind.LOAD:
-            return {"status": "constant", "says": "even"}
-        return {"busy": 0.5, "seconds": 9.0, "cores": 4} if task.kind is TaskKind.RECORD else {}
 
     def stop(self, host: str, task_id: str) -> None:
         task = self.tasks.get(task_id)
@@ -282,6 +280,10 @@ class World:
 
     def texts(self, made: Investigation) -> list[str]:
         return [note.text for note in self.plane.notes(made.id, 1000)]
+
+    def lines(self, made: Investigation) -> list[str]:
+        """Return the log with the names of hosts."""
+        return list(map(str, self.plane.notes(made.id, 1000)))
 
     def check_clean(self) -> None:
         """Every change is undone, and every host is given back."""

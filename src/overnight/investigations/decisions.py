@@ -386,7 +386,6 @@ def pause_seconds(investigation: Investigation, now_us: int) -> float:
         return (investigation.next_us - now_us) / SECOND_US
     arms = [investigation.arms[at] for at in choose_arms(investigation)]
     arms = [investigation.experiment.arm] if investigation.experiment else arms
-    running = arms and all(arm.state is ArmState.RUNNING for arm in arms)
-    if investigation.phase not in (Phase.ARMS, Phase.EXPERIMENT) or not running:
+    if not arms or any(arm.state is not ArmState.RUNNING for arm in arms):
         return POLL_SECONDS
     return max(POLL_SECONDS, min(IDLE_SECONDS, left_seconds(investigation, now_us)))

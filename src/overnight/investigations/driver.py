@@ -166,7 +166,7 @@ class Driver:
             # A driver that was killed may have made it.
             made = next((r for r in self._find_reservations() if r.id not in known), None)
             made = made or self.control.hooks.reserve(orders[len(known)])
-        except (errors.UsageError, errors.UnconfirmedError) as error:
+        except errors.UsageError as error:
             self._conclude(f"{error.what}: {error.why}")
             return
         self.save(self.note(f"reserving hosts as {made.id}"), reservations=(*known, made.id))

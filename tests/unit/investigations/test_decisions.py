@@ -134,6 +134,24 @@ def test_the_order_of_hosts_follows_the_plan() -> None:
     assert (local.start_agent, local.seconds, local.max_seconds) == (False, 300, 300)
 
 
+def test_an_order_has_each_choice_of_the_plan_and_ends_with_its_budget() -> None:
+    hosts = HostsPlan(
+        provider="ec2", where="group", region="eu-1", zone="eu-1a", instance_type="m7i",
+        names=("a", "b"), evict=True,
+    )  # fmt: skip
+    made = make(Plan(name="x", hosts=hosts), owner="ops@desk")
+    [order] = decisions.make_orders(made, START + 2 * HOUR)
+    assert (order.provider, order.where, order.region) == ("ec2", "group", "eu-1")
+    assert (order.zone, order.instance_type, order.hosts) == ("eu-1a", "m7i", ("a", "b"))
+    assert (order.evict, order.owner, order.purpose) == (True, "ops@desk", made.id)
+    assert order.max_seconds == 10 * 3600
+    [plain] = decisions.make_orders(make(Plan(name="x")), START)
+    assert plain.evict is False
+    # No lease lasts longer, whatever the plan says.
+    long = make(Plan(name="x", budget=BudgetPlan(hours=10_000.0)))
+    assert decisions.end_us(long) == START + MAX_SECONDS * S
+
+
 @pytest.mark.parametrize(
     ("arms", "groups"),
     [
@@ -183,6 +201,12 @@ def test_preparation_and_what_undoes_it() -> None:
         run, tasks=(dataclasses.replace(tasks[2], state=TaskState.PENDING),)
     )
     assert decisions.list_closing(unmade, "a") == []
+    assert decisions.list_closing(run, "b") == []
+    # One that failed may have been made in part; what was only purged is as it was.
+    failed = dataclasses.replace(
+        run, tasks=(tasks[1], dataclasses.replace(tasks[2], state=TaskState.FAILED))
+    )
+    assert decisions.list_closing(failed, "a") == closing[:1]
     stages = [decisions.find_stage(HostTask("a", kind, "t", name)) for kind, name in closing]
     assert {*stages} == {Stage.CLOSE}
     assert decisions.find_stage(HostTask("a", TaskKind.AGE, "t", "measure")) is Stage.MEASURE
@@ -213,6 +237,13 @@ def test_arguments_of_tasks() -> None:
     assert plain == {"seconds": 1, "frequency": 97}  # what older agents take
     with pytest.raises(ValueError, match="snapshot"):
         of(TaskKind.SNAPSHOT)
+    every = Plan(name="x", record=RecordPlan(every={"memory-cgroups": 2.0}))
+    given = decisions.make_arguments(HostTask("a", TaskKind.RECORD, "t"), every, ArmKind.HOT, 9.0)
+    assert given == {"seconds": 9, "frequency": 97, "every": {"memory-cgroups": 2.0}}
+    replay = Plan(name="x", load=LoadPlan(kind="replay", profile="p.json", duty=0.001))
+    task = HostTask("a", TaskKind.LOAD, "t", "replay")
+    given = decisions.make_arguments(task, replay, ArmKind.HOT, 9.0, HOSTS)
+    assert given == {"workload": "replay", "seconds": 9, "duty": 1, "profile": "p.json"}
 
 
 def test_what_runs_while_an_arm_is_observed() -> None:
@@ -237,6 +268,11 @@ def test_what_runs_while_an_arm_is_observed() -> None:
         (("done",), 3.0, False),
         (("refused",), 60.0, False),
         (("failed",) * decisions.STARTS, 60.0, False),
+        (("failed",) * (decisions.STARTS - 1), 60.0, True),
+        (("failed", "running"), 60.0, False),
+        (("failed", "refused"), 60.0, False),
+        (("refused", "failed"), 60.0, True),
+        (("done",), decisions.WORTHWHILE_SECONDS, False),
     ],
 )
 def test_a_recorder_that_ended_is_started_again(
@@ -250,7 +286,12 @@ def test_a_recorder_that_ended_is_started_again(
     missing = [*decisions.find_missing(Plan(name="x"), run, "a", left)]
     assert missing == ([("record", "")] if again else [])
     observed = decisions.can_observe(Plan(name="x"), run, "a", left)
-    assert observed is (again or left < 5 or states == ("running",))
+    assert observed is (again or left <= 5 or states[-1:] == ("running",))
+    # What runs on another host does not observe this one.
+    elsewhere = HostTask("b", TaskKind.RECORD, "t-b", "", TaskState.RUNNING)
+    both = dataclasses.replace(run, tasks=(elsewhere, *tasks))
+    assert [*decisions.find_missing(Plan(name="x"), both, "a", left)] == missing
+    assert decisions.can_observe(Plan(name="x"), both, "a", left) is observed
 
 
 def test_only_what_an_agent_left_is_repeated() -> None:
@@ -261,6 +302,14 @@ def test_only_what_an_agent_left_is_repeated() -> None:
     later = dataclasses.replace(killed, id="t2", state=TaskState.DONE)
     assert not decisions.has_failed(dataclasses.replace(run, tasks=(killed, later)), killed)
     assert decisions.has_failed(run, killed)
+    other = dataclasses.replace(later, name="dentries 8")
+    elsewhere = dataclasses.replace(later, host="b")
+    assert decisions.has_failed(dataclasses.replace(run, tasks=(killed, other, elsewhere)), killed)
+    tries = [(killed,) * n for n in (decisions.STARTS - 1, decisions.STARTS)]
+    again = [decisions.is_repeated(dataclasses.replace(run, tasks=each), killed) for each in tries]
+    assert again == [True, False]
+    recorder = dataclasses.replace(killed, kind=TaskKind.RECORD)  # another one is started anyway
+    assert not decisions.is_repeated(dataclasses.replace(run, tasks=(recorder,)), recorder)
 
 
 def test_an_experiment_repeats_the_arm_of_the_event_whose_cause_it_tests() -> None:
@@ -332,6 +381,10 @@ def test_agents_of_a_plan_take_what_it_asks_for_and_nothing_else() -> None:
     config = task_config.parse(tomllib.loads(order.agent_tasks.format()))
     assert config.allow >= {"load", "instrument", "change", "undo"}
     assert (config.builtin, config.max_seconds) == (frozenset({"offcpu"}), 86_400)
+    arms = (ArmPlan(kind=ArmKind.HOT, seconds=36_000.5), ArmPlan(kind=ArmKind.COLD, seconds=9.0))
+    [order] = decisions.make_orders(make(Plan(name="x", hosts=elsewhere, arms=arms)), START)
+    assert order.agent_tasks is not None
+    assert order.agent_tasks.max_seconds == 36_001 + 60
     change = config.changes["mask-unit"]
     assert isinstance(change, task_config.BuiltinChange)
     assert change.check("ember.service").target == "ember.service"
@@ -351,6 +404,8 @@ def test_hosts_elsewhere_are_kept_until_the_last_windows_are_there() -> None:
     assert not decisions.awaits_verdicts(make(plan), late, START + 12 * HOUR - 299 * S)
     judged = dataclasses.replace(run, occurrences=(dataclasses.replace(seen, headline="Cause"),))
     assert not decisions.awaits_verdicts(make(plan), judged, START)
+    one_left = dataclasses.replace(run, occurrences=(*judged.occurrences, seen))
+    assert decisions.awaits_verdicts(make(plan), one_left, START)
 
 
 def test_a_ray_cluster_has_one_load_for_all_hosts_of_an_arm() -> None:
@@ -362,6 +417,11 @@ def test_a_ray_cluster_has_one_load_for_all_hosts_of_an_arm() -> None:
     task = HostTask("a", TaskKind.LOAD, "t-1", "trials")
     given = decisions.make_arguments(task, plan, ArmKind.HOT, 60, HOSTS)
     assert given["hosts"] == list(HOSTS)
+    assert given["address"] == "ray:6379"
+    # This machine is the only host, whatever cluster it starts its trials in.
+    here = dataclasses.replace(plan, hosts=HostsPlan())
+    assert "hosts" not in decisions.make_arguments(task, here, ArmKind.HOT, 60, HOSTS)
+    assert TaskKind.LOAD in [kind for kind, _ in decisions.find_missing(here, run, "b", 60)]
     alone = dataclasses.replace(plan, load=dataclasses.replace(load, address=""))
     assert "hosts" not in decisions.make_arguments(task, alone, ArmKind.HOT, 60, HOSTS)
     assert TaskKind.LOAD in [kind for kind, _ in decisions.find_missing(alone, run, "b", 60)]

@@ -8,10 +8,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from overnight.agent import task_config
 from overnight.investigations import hosts
 from overnight.model.event import Event
-from overnight.model.plan import Plan
+from overnight.model.pins import Pins
+from overnight.model.plan import ExperimentPlan, InstrumentPlan, Plan
 from overnight.model.protocol import INTERRUPTED, TaskKind, TaskState
+from overnight.store.ring import layout, writer
+
+NOW_US = 1_800_000_000_000_000
 
 
 @pytest.fixture
@@ -81,6 +86,66 @@ def test_what_a_killed_process_left_is_reported(home: pathlib.Path) -> None:
 
 def test_events_and_pins_are_those_of_the_home(host: hosts.LocalHost, home: pathlib.Path) -> None:
     assert host.list_events(["vm"], 0, 1 << 60) == []
+    event = Event(NOW_US, "net.driver_reset", id="net.driver_reset-1", text="reset")
+    assert not (home / "spool").exists()
+    host.pin("vm", event)
+    assert not (home / "spool").exists(), "nothing is profiled"
     (home / "spool").mkdir()
-    host.pin("vm", Event(5_000_000, "net.driver_reset", id="net.driver_reset-1"))
-    assert [path.name for path in (home / "spool/pins").iterdir()] == ["net.driver_reset-1.json"]
+    ring = writer.Writer(home, "db-7", "1" * 32, budget_bytes=1 << 30, age_seconds=1e9)
+    lasting = Event(NOW_US - 5_000_000, "cpu.x", id="cpu.x-1", until_us=NOW_US + 5_000_000)
+    for each in (event, lasting):
+        ring.event(each)
+    ring.close()
+    # The reservation names this machine otherwise; what began before is another arm's.
+    found = host.list_events(["vm"], NOW_US, NOW_US + 1)
+    assert [(each.host, each.id) for each in found] == [("vm", event.id)]
+    assert host.list_events([], NOW_US, NOW_US + 1) == []
+    host.pin("vm", event)
+    [in_ring] = layout.ring_pins(home, "db-7").pins()
+    assert Pins(home / "spool" / "pins").pins() == (in_ring,)
+    assert in_ring.why == "net.driver_reset: reset"
+    assert (in_ring.begin_us, in_ring.end_us) == (NOW_US - 60_000_000, NOW_US + 30_000_000)
+    host.pin("vm", lasting)
+    ends = {pin.id: pin.end_us for pin in Pins(home / "spool" / "pins").pins()}
+    assert ends[lasting.id] == NOW_US + 35_000_000
+
+
+def test_the_space_of_all_files_counts_and_that_of_holes_does_not(
+    host: hosts.LocalHost, home: pathlib.Path
+) -> None:
+    before = host.used_bytes()
+    (home / "a" / "b").mkdir(parents=True)
+    for name in ("one", "a/two", "a/b/three"):
+        (home / name).write_bytes(b"x" * 1_000_000)
+    with (home / "hole").open("wb") as file:
+        file.truncate(1 << 30)
+    assert 3_000_000 <= host.used_bytes() - before < 4_000_000
+
+
+def test_this_machine_may_do_what_its_configuration_lists_and_what_the_plan_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = task_config.Command(("/usr/bin/true",), 5.0)
+    listed = task_config.TaskConfig(
+        allow=frozenset(), max_seconds=60, builtin=frozenset({"softnet"}),
+        changes={"purge": own, "mask-scout": own},
+    )  # fmt: skip
+    monkeypatch.setattr(task_config, "read", lambda: listed)
+    plan = Plan(
+        name="x",
+        instruments=(InstrumentPlan(name="offcpu"),),
+        experiment=ExperimentPlan(allow=("purge", "mask-unit")),
+    )
+    config = hosts.own_config(plan)
+    assert config.allow == set(TaskKind)
+    assert config.max_seconds == 14 * 86_400
+    assert config.builtin == {"softnet", "offcpu"}
+    # What root wrote down comes first.
+    assert {name: config.changes[name] is own for name in config.changes} == {
+        "purge": True,
+        "mask-unit": False,
+        "mask-scout": True,
+    }
+    change = config.changes["mask-unit"]
+    assert isinstance(change, task_config.BuiltinChange)
+    assert change.check("ember.service").target == "ember.service"

@@ -51,6 +51,12 @@ def test_examples_are_valid_and_survive_a_round_trip(name: str) -> None:
         ("name: x\nbudget: {hours: 1}", "2:10", "arms and experiment take up to 8 hours, but budget.hours is 1"),
         ("name: x\nbudget: {price: 2, money: 9}", "2:20", "1 host for 12 hours may cost 24.00, but budget.money is 9"),
         ("name: x\nload: {kind: replay}", "2:1", "`kind: replay` needs load.profile"),
+        ("name: x\nload: {profile: p.json}", "2:1", "`kind: replay` needs load.profile, and no other kind takes one"),
+        ("name: x\nload: {duty: 101%}", "2:8", "load.duty must be above 0 and at most 100% (got 101%)"),
+        ("name: x\nload: {duty: '2'}", "2:8", "load.duty must be above 0 and at most 100% (got 200%)"),
+        ("name: x\nreport: night.txt", "2:1", "report does not end with .html"),
+        ("name: x\nhosts: {names: [a]}\narms: [{kind: hot, hosts: 1}]", "2:9", "hosts.names cannot be combined with `hosts` of arms"),
+        ("name: x\nhosts: {count: 9007199254740993}", "2:16", "hosts.count is too large"),
         ("name: x\nexperiment: {allow: [rm]}", "2:14", "unknown change rm"),
         ("name: x\nexperiment: {allow: [reboot]}", "2:14", "reboot is not possible with provider local"),
         ("name: x\nrehearsal: {name: z}\nhosts: {provider: ec2}", "2:1", "rehearsal needs provider local"),
@@ -90,6 +96,44 @@ def test_a_wrong_plan_is_refused_with_line_and_column(text: str, at: str, says: 
 def test_what_is_no_plan_at_all_is_refused(text: bytes) -> None:
     with pytest.raises(errors.UsageError, match=r"^the plan"):
         plan_file.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "budget: {hours: 8}",
+        "budget: {price: 2, money: 24}",
+        "hosts: {count: 9007199254740992}",
+        "report: night.html",
+        "hosts: {names: [a, b]}",
+        "hosts: {provider: ec2}\nexperiment: {allow: [reboot]}\nwait: {for: 6h}",
+        "arms: [{kind: hot, hosts: 1}, {kind: cold, hosts: 1}]",
+        "arms: [{kind: hot, hosts: 1, up_at_least: 5d}, {kind: cold, hosts: 1, up_at_most: 12h}]",
+        "load: {kind: replay, profile: p.json}",
+        "load: {duty: '1'}",
+        f"wait: {{events: [{'a.b, ' * (plan_file.MAX_VALUES - 7)}]}}",
+    ],
+)
+def test_what_is_just_allowed_is_read(text: str) -> None:
+    assert plan_file.parse(f"name: x\n{text}".encode()).name == "x"
+
+
+def test_a_file_as_large_as_allowed_is_read_and_one_byte_more_is_not(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("name: x\n#".ljust(plan_file.MAX_BYTES, "-"))
+    assert plan_file.load(path) == Plan(name="x")
+    path.write_text("name: x\n#".ljust(plan_file.MAX_BYTES + 1, "-"))
+    with pytest.raises(errors.UsageError, match="larger than"):
+        plan_file.load(path)
+
+
+def test_times_and_shares_that_no_short_text_has_survive_a_round_trip() -> None:
+    plan = Plan(name="x", wait=WaitPlan(seconds=90.25), load=LoadPlan(duty=0.125))
+    text = plan_file.dump(plan)
+    assert "12.5%" in text
+    assert plan_file.parse(text.encode()) == plan
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))

@@ -31,19 +31,19 @@ def sniff(head: bytes) -> bool:
 
 def read(file: logs.LogFile) -> Iterator[logs.Reading]:
     try:
-        document = json.loads(file.whole())
-        hosts = document["sysstat"]["hosts"]
+        hosts = json.loads(file.whole())["sysstat"]["hosts"]
         names = {str(host["nodename"]) for host in hosts}
+        statistics = [(host, [*host.get("statistics", ())]) for host in hosts]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         why = "it is not complete JSON of sysstat; sadf writes it again from the saved file"
         raise errors.DamagedFileError(str(file.path), 0, why) from error
     if len(names) == 1:
-        file.host = file.host or names.pop()[:255]
-    for host in filter(lambda each: isinstance(each, dict), hosts):
+        file.host = names.pop()[:255]
+    for host, entries in statistics:
         last_us, clock = None, sysstat.Clock(file)
         if "date" in host:  # of mpstat; those of sadf have one each
             clock.begin(str(host["date"]))
-        for entry in host.get("statistics", ()):
+        for entry in entries:
             try:
                 stamp = entry["timestamp"]
                 if isinstance(stamp, str):  # of mpstat: the time of day
@@ -53,7 +53,7 @@ def read(file: logs.LogFile) -> Iterator[logs.Reading]:
                     end_us = _parse_end(file, host, stamp)
                     begin_us = end_us - int(stamp["interval"]) * SECOND_US
                 cores = dict(_parse_cores(entry))
-            except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            except (ValueError, TypeError, KeyError, OverflowError):
                 file.damaged += 1
                 continue
             last_us = end_us

@@ -60,7 +60,7 @@ def _read_rows(file: logs.LogFile) -> Iterator[tuple[int, int, int, dict[str, fl
         if (header := HEADER.match(text)) is not None:
             file.host = file.host or header["host"]
             clock.begin(header["date"])
-            columns, begin_us, end_us = (), None, None
+            columns = ()
         if (match := CLOCK.match(text)) is None:
             continue
         words = match[5].split()

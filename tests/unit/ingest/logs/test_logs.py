@@ -25,9 +25,13 @@ ENTRY = {
 LINES: dict[str, tuple[types.ModuleType, str, logs.Line]] = {
     "dmesg": (dmesg, f"[60794.882329] {ENA}", logs.Line(None, 60_794_882_329, ENA)),
     "dmesg with callers": (dmesg, f"[    4.882329] [   T12] {ENA}", logs.Line(None, 4_882_329, ENA)),
+    "dmesg with a core": (dmesg, f"[    4.882329] [    C1] {ENA}", logs.Line(None, 4_882_329, ENA)),
     "dmesg -T": (dmesg, f"[Mon Nov 16 17:52:34 2026] {ENA}", logs.Line(NIGHT, None, ENA)),
     "dmesg -T -x": (
         dmesg, f"user  :warn  : [Mon Nov 16 17:52:34 2026] {ENA}", logs.Line(NIGHT, None, ENA, True),
+    ),
+    "dmesg -x of a program": (
+        dmesg, f"local0:info  : [    1.000002] {ENA}", logs.Line(None, 1_000_002, ENA, True),
     ),
     "dmesg -x": (dmesg, f"kern  :warn  : [    1.000002] {ENA}", logs.Line(None, 1_000_002, ENA)),
     "dmesg -r": (dmesg, f"<12>[    1.000002] {ENA}", logs.Line(None, 1_000_002, ENA, True)),
@@ -46,9 +50,15 @@ LINES: dict[str, tuple[types.ModuleType, str, logs.Line]] = {
     "short-iso-precise": (
         journal, f"2026-11-16T18:52:34.000003+01:00 db-7 kernel: {ENA}", logs.Line(NIGHT + 3, None, ENA),
     ),
+    "short-iso in UTC": (
+        journal, f"2026-11-16T17:52:34,5Z db-7 kernel: {ENA}", logs.Line(NIGHT + 500_000, None, ENA),
+    ),
     "short-unix": (journal, f"1794851554.000004 db-7 kernel: {ENA}", logs.Line(NIGHT + 4, None, ENA)),
     "kern.log": (
         journal, f"Nov 16 17:52:34 db-7 kernel: [    1.000002] {ENA}", logs.Line(NIGHT, 1_000_002, ENA),
+    ),
+    "kern.log with priorities": (
+        journal, f"<6>Nov 16 17:52:34 db-7 kernel: {ENA}", logs.Line(NIGHT, None, ENA),
     ),
     "json": (journal, json.dumps(ENTRY), logs.Line(NIGHT + 2, 2_000_000, ENA)),
     "json without a facility": (
@@ -90,8 +100,15 @@ Average:       0   10.00    0.00    9.00    1.00    0.00    0.00    0.00    5.00
 CLOCKS = {
     "24 h": ("23:59:58", "23:59:59", "00:00:00"),
     "12 h": ("11:59:58 PM", "11:59:59 PM", "12:00:00 AM"),
+    "12 h of another locale": ("11:59:58 p.m.", "11:59:59 p.m.", "12:00:00 a.m."),
 }
 DATES = {
+    "2026/11/16": 0,
+    "2026.11.16": 0,
+    "16/11/26": 0,
+    "16.11.26": 0,
+    "16-11-26": 0,
+    "16-11-2026": 0,
     "11/16/26": 0,
     "11/16/2026": 0,
     "16/11/2026": 0,
@@ -165,6 +182,8 @@ def test_each_kernel_log_is_recognised_and_read(tmp_path: pathlib.Path) -> None:
     modules = (dmesg, journal, sadf, sysstat)
     for name, (module, text, line) in LINES.items():
         assert [each for each in modules if each.sniff(text.encode())] == [module], name
+        if module is dmesg:
+            assert dmesg.needs_boot(text.encode()) is (line.wall_us is None), name
         others, damaged = OTHERS[module]
         content = "\n".join((text, *others, text))
         for data in (content.encode(), gzip.compress(content.encode())):
@@ -220,6 +239,32 @@ def test_sar_with_other_tables(tmp_path: pathlib.Path) -> None:
     assert not file.damaged
 
 
+def test_each_report_of_a_file_has_a_date_and_tables_of_its_own(tmp_path: pathlib.Path) -> None:
+    """As `cat` joins those of several days, and of several hosts."""
+    first = make_sar("2026-11-15", "23:58:00 CPU", "23:59:00 0")
+    second = make_sar("2026-11-16", "00:01:00 0", "00:02:00 CPU", "00:03:00 0")
+    file = make_file(tmp_path, f"{first}\n{second.replace('db-7', 'db-8')}\n")
+    spans = [(each.begin_us - MIDNIGHT, each.end_us - MIDNIGHT) for each in sysstat.read(file)]
+    assert spans == [(-2 * MINUTE_US, -MINUTE_US), (2 * MINUTE_US, 3 * MINUTE_US)]
+    assert (file.host, file.damaged) == ("db-7", 0)
+    # Without a date of its own, it has no times.
+    file = make_file(tmp_path, f"{first}\n{make_sar('yesterday', '00:02:00 CPU', '00:03:00 0')}")
+    assert len(list(sysstat.read(file))) == 1
+    assert file.damaged == 3
+
+
+def test_other_tables_of_mpstat_are_no_damage(tmp_path: pathlib.Path) -> None:
+    lines = ("12:00:00 CPU", "12:01:00 0", "12:01:00 CPU:intr/s", "12:02:00 0 17.5")
+    text = make_sar("2026-11-16", *lines).replace(f"{CORES}:intr/s", "CPU    intr/s")
+    (reading,) = sysstat.read(file := make_file(tmp_path, text))
+    assert (reading.end_us - reading.begin_us, file.damaged) == (MINUTE_US, 0)
+
+
+def test_readings_between_full_minutes(tmp_path: pathlib.Path) -> None:
+    found, _ = read_sar(tmp_path, "00:01:30 CPU", "00:02:45 0")
+    assert found == [(90, 165)]
+
+
 def test_a_restart_begins_anew(tmp_path: pathlib.Path) -> None:
     restart = "00:02:30 LINUX RESTART (2 CPU)"
     before = ("00:00:00 CPU", "00:01:00 0", "00:02:00 0")
@@ -269,6 +314,8 @@ def test_percentages_that_are_not_shares_of_time_are_damage() -> None:
             sysstat.to_modes({"usr": user, "idle": idle})
     # sar's short table counts guests already; mpstat's does not.
     assert sysstat.to_modes({"user": 15.0, "guest": 5.0, "idle": 85.0})["user"] == 15.0
+    assert sysstat.to_modes({"user": 1.5, "system": 8.0, "idle": 90.5})["system"] == 8.0
+    assert sysstat.to_modes({"usr": 10.0, "gnice": 5.0, "idle": 85.0})["nice"] == 5.0
     assert sysstat.to_modes({"nice": 10.0, "usr": 0.0, "gnice": 5.0, "idle": 85.0})["nice"] == 15.0
 
 
@@ -282,6 +329,10 @@ def test_a_journal_from_a_zone_ahead_of_utc(tmp_path: pathlib.Path) -> None:
         # More than a day ahead: no zone is. It is the year before.
         ("Jan  2 09:00:00", "UTC", new_year - 4 * HOUR_US, new_year - 364 * DAY_US + 9 * HOUR_US),
         ("Feb 29 00:00:00", "UTC", new_year, new_year - 1037 * DAY_US),  # 2024
+        # Also where this year has that day, but not yet.
+        ("Feb 29 00:00:00", "UTC", new_year + 400 * DAY_US, new_year - 1037 * DAY_US),
+        # As late as a zone can be ahead.
+        ("Jan  1 20:00:00", "UTC", new_year - 4 * HOUR_US, new_year + 20 * HOUR_US),
     ):
         (line,) = journal.read(make_file(tmp_path, at.format(day), zone, modified_us))
         assert line.wall_us == expected, (day, zone)
@@ -296,6 +347,15 @@ def test_a_journal_in_json_shows_when_the_kernel_wrote_a_line(tmp_path: pathlib.
     ):
         (line,) = journal.read(make_file(tmp_path, json.dumps({**ENTRY, **change})))
         assert (line.wall_us, line.monotonic_us) == (wall_us, monotonic_us), change
+    for change, text in (
+        ({"MESSAGE": None}, ""),
+        ({"MESSAGE": [255, 65]}, "\\xffA"),
+    ):
+        (line,) = journal.read(make_file(tmp_path, json.dumps({**ENTRY, **change})))
+        assert line.text == text
+    received = {name: value for name, value in ENTRY.items() if name[:3] != "__M"}
+    (line,) = journal.read(make_file(tmp_path, json.dumps(received)))
+    assert (line.wall_us, line.monotonic_us) == (NIGHT + 7, 2_000_000)
     for change in ({"_TRANSPORT": "syslog"}, {"_TRANSPORT": "stdout"}):
         file = make_file(tmp_path, json.dumps({**ENTRY, **change}))
         assert list(journal.read(file)) == []
@@ -312,6 +372,8 @@ def test_a_line_as_long_as_allowed_is_read(tmp_path: pathlib.Path) -> None:
         file = make_file(tmp_path, f"{text}\n{start}end\r\n")
         found = [each.text for each in dmesg.read(file)]
         assert (len(found), found[-1], file.damaged) == (lines, "end", damaged)
+    # What is not UTF-8 is shown, and loses no line.
+    assert [each.text for each in dmesg.read(make_file(tmp_path, f"{start}".encode() + b"\xff"))] == ["\\xff"]  # fmt: skip
 
 
 def test_a_line_that_is_too_long_is_damaged_wherever_a_piece_of_the_file_ends(
@@ -343,9 +405,19 @@ def test_who_wrote_the_lines_is_noted_only_if_the_log_does_not_show_it(
 
 def test_the_first_host_that_a_file_names_counts(tmp_path: pathlib.Path) -> None:
     """A file that several hosts wrote is of none; the import reports it under one name, always the same."""
-    text = LINES["short"][1]
-    list(journal.read(file := make_file(tmp_path, f"{text}\n{text.replace('db-7', 'db-8')}\n")))
-    assert file.host == "db-7"
+    for text in (LINES["short"][1], LINES["json"][1]):
+        both = f"{text}\n{text.replace('db-7', 'db-8')}\n"
+        list(journal.read(file := make_file(tmp_path, both)))
+        assert file.host == "db-7"
+    list(journal.read(file := make_file(tmp_path, json.dumps({**ENTRY, "_HOSTNAME": ["db-9"]}))))
+    assert (file.host, file.damaged, file.entries) == (None, 0, 0)
+
+
+def test_notes_are_kept_in_order_and_each_once(tmp_path: pathlib.Path) -> None:
+    file = make_file(tmp_path, "")
+    for text in ("first", "second", "first"):
+        file.note(text)
+    assert list(file.notes) == ["first", "second"]
 
 
 def test_only_times_between_2000_and_2100_count(tmp_path: pathlib.Path) -> None:
@@ -377,6 +449,7 @@ def test_hosts_of_one_json_file_are_named_only_if_there_is_one(tmp_path: pathlib
 
 def test_sadf_and_mpstat_in_json(tmp_path: pathlib.Path) -> None:
     assert sadf.sniff(json.dumps(SADF).encode())
+    assert sadf.sniff(json.dumps(SADF, indent=8).join("\n\n").encode())
     (reading,) = sadf.read(file := make_file(tmp_path, json.dumps(SADF), None))
     cores = {3: {"user": 1.5, "system": 8.0, "idle": 90.5}}
     assert reading == logs.Reading(NIGHT - MINUTE_US, NIGHT, cores)
@@ -384,11 +457,45 @@ def test_sadf_and_mpstat_in_json(tmp_path: pathlib.Path) -> None:
     assert file.damaged == 2
     (named,) = sadf.read(file := make_file(tmp_path, json.dumps(SADF), "UTC"))
     assert (named.end_us, file.notes) == (NIGHT + HOUR_US, {}), "--timezone comes first"
-    (reading,) = sadf.read(make_file(tmp_path, json.dumps(MPSTAT_JSON)))
+    (reading,) = sadf.read(file := make_file(tmp_path, json.dumps(MPSTAT_JSON)))
     assert reading.end_us == MIDNIGHT + DAY_US
     assert reading.cores[0]["user"] == 15.0
+    assert sadf.NO_MINUTES in file.notes
     with pytest.raises(errors.DamagedFileError, match="not complete JSON"):
         list(sadf.read(make_file(tmp_path, json.dumps(SADF)[:-3])))
+
+
+def test_each_reading_of_mpstat_in_json_begins_where_that_of_its_host_before_ended(
+    tmp_path: pathlib.Path,
+) -> None:
+    (one,) = MPSTAT_JSON["sysstat"]["hosts"]
+    more = [{**one["statistics"][0], "timestamp": f"12:00:0{n}"} for n in range(3)]
+    later = [{**one["statistics"][0], "timestamp": f"12:01:0{n}"} for n in range(2)]
+    hosts = [{**one, "statistics": more}, {**one, "statistics": later}]
+    found = list(sadf.read(make_file(tmp_path, json.dumps({"sysstat": {"hosts": hosts}}))))
+    noon = MIDNIGHT + 12 * HOUR_US
+    spans = [tuple((at - noon) // SECOND_US for at in (each.begin_us, each.end_us)) for each in found]  # fmt: skip
+    assert spans == [(0, 1), (1, 2), (60, 61)]
+
+
+def test_what_is_not_a_host_or_a_core_in_json_is_left_out(tmp_path: pathlib.Path) -> None:
+    (one,) = SADF["sysstat"]["hosts"]
+    stamp = {"date": "2026-11-16", "time": "17:52:34", "utc": 1, "interval": 60}
+    idle = {"user": 0, "idle": 100}
+    rows = [{"cpu": cpu, **idle} for cpu in ("all", -1, "node 0")]
+    entries = [
+        {"timestamp": stamp, "cpu-load": rows},
+        {"timestamp": stamp, "cpu-load": [None]},
+        {"timestamp": None, "cpu-load": []},
+        "x",
+    ]
+    document = {"sysstat": {"hosts": [{**one, "nodename": "n" * 300, "statistics": entries}]}}
+    assert list(sadf.read(file := make_file(tmp_path, json.dumps(document)))) == []
+    assert (file.damaged, file.host) == (3, "n" * 255)
+    for host in ("x", None, {}, {**one, "statistics": None}, {**one, "statistics": 5}):
+        document = {"sysstat": {"hosts": [host]}}
+        with pytest.raises(errors.DamagedFileError, match="not complete JSON"):
+            list(sadf.read(make_file(tmp_path, json.dumps(document))))
 
 
 def test_readings_of_sadf_have_a_length_and_possible_cores(tmp_path: pathlib.Path) -> None:
