@@ -32,7 +32,8 @@ from overnight.interfaces import cli
 from overnight.model import cgroups
 from overnight.model.event import Event
 from overnight.model.verdict import GapKind, VerdictStatus
-from overnight.sources import perf
+from overnight.sources import cpu, perf
+from overnight.sources.perf import native_recorder
 from overnight.store import capture, segments
 from overnight.store.ring import writer
 from overnight.undo import journal
@@ -355,10 +356,29 @@ def test_readings_that_were_not_written_are_reported_with_the_sizes(disk: pathli
 def test_a_recording_that_cannot_begin_names_the_sizes(
     disk: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with faults.full_disk(disk, 48 << 10):
+    with faults.full_disk(disk, 8 << 10):  # less than the records of the running processes take
         assert cli.main(["--home", str(disk), "record", "--for", "1s", "--profiles-only"]) == 3
         error = capsys.readouterr().err
         assert f"of 4.2 MB are free in {disk}/spool" in error, error
+
+
+@pytest.mark.parametrize(
+    "failed", ["the segment could not be written", "the next segment could not be created"]
+)
+@faults.on_small_disk
+def test_a_profiler_whose_disk_fills_names_the_sizes(disk: pathlib.Path, failed: str) -> None:
+    recorder = native_recorder.NativeRecorder(
+        perf.Identity("h", "0" * 32), frequency=997, online=cpu.online
+    )
+    recorder.start(disk)
+    with faults.full_disk(disk):
+        if "next" in failed:
+            recorder.switch()
+        else:
+            sum(range(10_000_000))  # more than a page of samples
+        failure = recorder.poll(0).failed
+    recorder.stop()
+    assert failure == f"{failed}: No space left on device; 0.0 of 4.2 MB are free in {disk}"
 
 
 @pytest.mark.needs_perf

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import pathlib
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from overnight.database import engine, write_queue
-
-if TYPE_CHECKING:
-    import pathlib
 
 
 def test_only_one_writer_has_the_turn(tmp_path: pathlib.Path) -> None:
@@ -152,11 +150,12 @@ def test_a_thread_that_waited_uses_its_file_and_its_second_thread_again(
         for _ in range(3):
             go.acquire()
             with second.turn(8):
-                done.release()
+                pass
+            done.release()  # the first never waits, and needs no second thread
         go.acquire()
 
     before = set(threading.enumerate())
-    waiting = threading.Thread(target=work)
+    waiting = threading.Thread(target=work, daemon=True)
     waiting.start()
     for number in range(3):
         with first.turn():
@@ -176,7 +175,7 @@ def test_a_writer_waits_longer_for_its_turn_than_for_a_lock(
     monkeypatch.setattr(engine.sqlite_files, "BUSY_SECONDS", 0.05)
     where = engine.Database(f"sqlite:///{tmp_path / 'pools.db'}")
     _write(where)
-    waiting = threading.Thread(target=_write, args=(where,))
+    waiting = threading.Thread(target=_write, args=(where,), daemon=True)
     with write_queue.WriteQueue(tmp_path / "pools.db-writers").turn():
         waiting.start()
         waiting.join(0.4)
@@ -227,12 +226,16 @@ def test_a_forked_child_waits_for_the_turn_of_its_parent(tmp_path: pathlib.Path)
 
 
 def test_an_unused_queue_leaves_no_open_file(tmp_path: pathlib.Path) -> None:
-    def count() -> int:
-        return sum(1 for _ in os.scandir("/proc/self/fd"))
+    def list_open() -> list[str]:
+        files = []
+        for link in pathlib.Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):  # another thread closed it
+                files.append(str(link.readlink()))
+        return [file for file in files if file.startswith(str(tmp_path))]
 
-    before = count()
     for _ in range(5):
         with write_queue.WriteQueue(tmp_path / "q").turn():
-            pass
+            is_open = bool(list_open())
+        assert is_open
     gc.collect()
-    assert count() == before
+    assert list_open() == []

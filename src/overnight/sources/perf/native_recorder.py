@@ -120,9 +120,10 @@ class NativeRecorder:
             return self._progress()
         ready = self._poller.poll(round(timeout * 1000))
         try:
-            self._drain()
+            with files.named(self._spool):
+                self._drain()
         except OSError as error:
-            return self._fail(f"the segment could not be written: {error.strerror}")
+            return self._fail(f"the segment could not be written: {errors.reason(error)}")
         # The event of an off-line core reports a hang-up, which would wake every later poll at once.
         hung = frozenset(number for number, what in ready if what & ~select.POLLIN)
         if hung or perf.read_clock().monotonic_ns - self._probed_ns >= REPROBE_NS:
@@ -138,13 +139,14 @@ class NativeRecorder:
         if self._file is None:
             return
         try:
-            existing = b"".join(processes.process_records())
-            boundary = perf.read_clock()
-            between = self._drain(keep_sideband=True)
-            self._end()
-            self._begin(existing + between, boundary)
+            with files.named(self._spool):
+                existing = b"".join(processes.process_records())
+                boundary = perf.read_clock()
+                between = self._drain(keep_sideband=True)
+                self._end()
+                self._begin(existing + between, boundary)
         except OSError as error:
-            self._failure = f"the next segment could not be created: {error.strerror}"
+            self._failure = f"the next segment could not be created: {errors.reason(error)}"
 
     def stop(self) -> perf.Progress:
         if self._file is not None:
