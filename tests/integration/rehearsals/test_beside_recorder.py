@@ -54,4 +54,4 @@ def test_an_outside_recorder_sees_the_same_cause(tmp_path: pathlib.Path, name: s
     claimed = {step.kind for step in verdict.chain.steps} if verdict.chain else set()
     assert not claimed & outcome.expected.absent
     if outcome.correct:
-        assert outcome.expected.problems(verdict) == ()
+        assert outcome.expected.problems(verdict) == []
