@@ -39,10 +39,14 @@ def test_a_hidden_crash_loop_is_followed_to_the_reset(tmp_path: pathlib.Path) ->
     outcome = rehearsed.rehearse("zombies", 11, tmp_path)
     assert outcome.diagnosis is not None
     # Found also where other work saturates the core, and the chain to the reset has a gap.
-    findings = {finding.kind: finding for finding in outcome.diagnosis.verdict.findings}
+    # The agent removes cgroups, and may walk over them, too.
+    findings = {
+        finding.kind: finding
+        for finding in outcome.diagnosis.verdict.findings
+        if finding.subject.process in ("", outcome.facts["collector"])
+    }
     loop, zombies, walk = (findings[kind] for kind in CAUSES)
     assert loop.subject.unit.rpartition(":")[2] == outcome.facts["unit"]
-    assert walk.subject.process == outcome.facts["collector"]
     if outcome.correct:
         assert outcome.diagnosis.verdict.chain is not None
         assert outcome.diagnosis.verdict.chain.steps[:3] == (loop, zombies, walk)
