@@ -139,7 +139,8 @@ class Saturation:
 def find_saturation(case: cases.Case) -> Saturation:
     """Find the saturated cores around the event; raise MissingError where core usage was not recorded.
 
-    Of a core, the longest stretch that reaches the event counts: a longer one before it may have another reason.
+    Of a core, the stretch counts that covers most of the wait which the event reports, else the longest that reaches the
+    event: a longer one before it may have another reason.
     """
     series = require_series(case)
     location = _event_location.find_location(case)
@@ -151,7 +152,18 @@ def find_saturation(case: cases.Case) -> Saturation:
     others = math.inf if percent is not None and percent < ROOM else OTHERS_OF_EVENT
     reach = case.event.time_us - REACH_US
     stretches = _find_stretches(series, event_core=location.core, others_of_event=others)
-    stretches.sort(key=lambda stretch: (stretch.window.end_us < reach, -stretch.seconds))
+    waited, _ = _event_location.read_waits(case.event)
+    waiting_us = case.event.time_us - (waited or 0.0) * SECOND_US
+    stretches.sort(
+        key=lambda stretch: (
+            stretch.window.end_us < reach,
+            max(stretch.window.begin_us, waiting_us)
+            - min(stretch.window.end_us, case.event.time_us)
+            if waited
+            else 0,
+            -stretch.seconds,
+        )
+    )
     first: dict[int, Stretch] = {}
     for stretch in stretches:
         if stretch.window.begin_us <= case.event.time_us + AFTER_US:

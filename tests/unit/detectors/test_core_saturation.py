@@ -58,6 +58,17 @@ def test_other_cores_rank_after_the_events_core(home: casebook.Home) -> None:
     assert findings[0].confidence > findings[1].confidence
 
 
+@pytest.mark.parametrize(("since_us", "seconds"), [(1_500_000, 3), (None, 7)])
+def test_the_stretch_in_which_the_driver_waited_counts(
+    home: casebook.Home, since_us: int | None, seconds: int
+) -> None:
+    home.cpu(shares_of({range(-12, -5): 1.0, range(-3, 0): 1.0}))
+    fields = {} if since_us is None else {"since_napi_us": since_us}
+    home.event(core=2, fields=fields)
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.magnitude["seconds"] == seconds
+
+
 def test_a_quiet_host_is_clear(home: casebook.Home) -> None:
     home.cpu()
     home.event(core=2)
