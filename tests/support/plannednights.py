@@ -50,7 +50,7 @@ class Night:
         """Start a command that follows an investigation, leave it, and return the id of the investigation."""
         with self.start(*words) as command:
             assert command.stderr is not None
-            line = command.stderr.readline()
+            line = next(line for line in command.stderr if not line.startswith("note: "))
             command.kill()
         return line.split()[0]
 

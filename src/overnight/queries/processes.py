@@ -22,6 +22,8 @@ from overnight.store import parquet, process_reader, process_tables, segments
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+# Each segment reads the clocks again, and has starts in ticks of processes that ran before it; no pid is reused so soon.
+SAME_START_US = 2 * SECOND_US
 TABLES = (*reader.TABLES, *process_tables.FILES)
 
 
@@ -97,6 +99,7 @@ def describe(
 ) -> dict[Actor, tuple[Process, ...]]:
     """Return the processes of each actor that ran in a window, the busiest first."""
     found: dict[Actor, dict[tuple[str, int], Process]] = collections.defaultdict(dict)
+    begins: dict[tuple[Actor, int], int] = {}
     for part in _parts(source, hosts, window, chosen):
         rows: collections.Counter[tuple[Actor, int, str]] = collections.Counter()
         for task in np.flatnonzero(part.count).tolist():
@@ -107,7 +110,10 @@ def describe(
                 continue
             process = _process(part.tables, row, launcher, count)
             # A process is the same in every segment; short-lived ones of a launcher are others.
-            key = (launcher, 0) if launcher else (str(process.pid), process.started_us or 0)
+            known = begins.get((actor, process.pid), process.started_us or 0)
+            begin = process.started_us or known
+            begins[actor, process.pid] = known if abs(known - begin) <= SAME_START_US else begin
+            key = (launcher, 0) if launcher else (str(process.pid), begins[actor, process.pid])
             if other := found[actor].get(key):
                 process = dataclasses.replace(
                     process,

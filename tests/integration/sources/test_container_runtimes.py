@@ -67,7 +67,7 @@ def test_the_unit_that_has_docker_start_its_container_is_found(running: runtimes
     assert (
         own.coincides or own.births < 14
     )  # few births prove little: the floor holds for real ones, too
-    assert own.followed <= own.led
+    assert own.followed <= own.led + 1  # of so few births; a unit that reacts has one after most
     noise = supervisors.get(f"{key} noise.service")
     assert noise is None or not _creators.Supervisor("noise.service", *noise).coincides
 

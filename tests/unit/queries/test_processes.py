@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from typing import TYPE_CHECKING
 
 import captures
 import numpy as np
+import pytest
 
 from overnight.interfaces import cli
 from overnight.model.actor import Actor
@@ -16,16 +16,13 @@ from overnight.model.selection import Selection
 from overnight.queries import processes, reader, top
 from overnight.store import capture, segments
 
-if TYPE_CHECKING:
-    import pytest
-
 NIGHT, SECOND = captures.NIGHT, captures.SECOND
 NAMES = ["init", "storm.py (python3)", "storm.py → true", "storm.py → gzip"]
 STORM, TRUE = Actor(NAMES[1], "storm.service"), Actor(NAMES[2], "storm.service")
 
 
-def night(begin: int, started: dict[int, int]) -> capture.Capture:
-    """Return ten seconds; `started` maps seconds to processes that storm.py started."""
+def night(begin: int, started: dict[int, int], storm_us: int = 77) -> capture.Capture:
+    """Return ten seconds; `started` maps seconds to processes that storm.py started, itself at `storm_us`."""
     rows = {"storm.py (python3)": 1, "storm.py → true": 2}
     samples = [
         captures.Sample(time=begin + n * SECOND, cpu=n % 2, pid=pid, tid=pid, process=name, unit="storm.service")
@@ -46,7 +43,7 @@ def night(begin: int, started: dict[int, int]) -> capture.Capture:
         processes=capture.Processes(
             pid=np.array([1, 5, 100, 101, 0, 2], np.int32),
             parent=np.array([4, 5, 1, 1, -1, 0], np.int32),
-            started_us=np.array([0, 77, 88, 99, 0, 0], np.int64),
+            started_us=np.array([0, storm_us, 88, 99, 0, 0], np.int64),
             count=np.array([1, 1, 40, 2, 1, 1], np.uint32),
             name=[*NAMES, "swapper", "init"], comm=["init", "python3", "true", "gzip", "swapper", "init"],
             executable=["", "/usr/bin/python3", "/bin/true", "/bin/gzip", "", ""],
@@ -84,6 +81,18 @@ def test_an_actor_has_its_processes_of_all_segments(tmp_path: pathlib.Path) -> N
     part = captures.window(NIGHT, NIGHT + 3 * SECOND)
     chosen = Selection(cores=(1,))
     assert processes.describe(store(tmp_path), ["alpha"], part, chosen)[STORM][0].samples == 1
+
+
+@pytest.mark.parametrize(("later_us", "count"), [(78, 1), (0, 1), (2_000_077, 1), (2_000_078, 2)])
+def test_a_process_is_one_although_each_segment_reads_the_clock_again(
+    tmp_path: pathlib.Path, later_us: int, count: int
+) -> None:
+    captures.store(tmp_path, night(NIGHT, {}))
+    captures.store(tmp_path, night(NIGHT + 10 * SECOND, {}, later_us))
+    source = reader.Reader(segments.Catalogue(tmp_path))
+    window = captures.window(NIGHT, NIGHT + 20 * SECOND)
+    found = processes.describe(source, ["alpha"], window)[STORM]
+    assert sorted(process.samples for process in found) == [20 // count] * count
 
 
 def test_spawns_are_counted_by_second(tmp_path: pathlib.Path) -> None:
