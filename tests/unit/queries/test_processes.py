@@ -83,11 +83,13 @@ def test_an_actor_has_its_processes_of_all_segments(tmp_path: pathlib.Path) -> N
     assert processes.describe(store(tmp_path), ["alpha"], part, chosen)[STORM][0].samples == 1
 
 
-@pytest.mark.parametrize(("later_us", "count"), [(78, 1), (0, 1), (2_000_077, 1), (2_000_078, 2)])
+@pytest.mark.parametrize(
+    ("later_us", "count"), [(9_000_001, 1), (0, 1), (11_000_000, 1), (11_000_001, 2)]
+)
 def test_a_process_is_one_although_each_segment_reads_the_clock_again(
     tmp_path: pathlib.Path, later_us: int, count: int
 ) -> None:
-    captures.store(tmp_path, night(NIGHT, {}))
+    captures.store(tmp_path, night(NIGHT, {}, 9_000_000))
     captures.store(tmp_path, night(NIGHT + 10 * SECOND, {}, later_us))
     source = reader.Reader(segments.Catalogue(tmp_path))
     window = captures.window(NIGHT, NIGHT + 20 * SECOND)
