@@ -300,7 +300,7 @@ def test_an_event_that_is_reported_after_the_arm_ended_still_belongs_to_it(world
         world.clock.forward(1)
     run: ArmRun = driven.investigation.arms[0]
     assert (run.state, run.occurrences) == (ArmState.ENDING, ())
-    inside, after = run.ended_us - 5 * S, run.ended_us + 2 * S
+    inside, after = run.ended_us - 5 * S, run.ended_us + 1
     for at in (inside, run.ended_us, after):
         event = investigated.Event(at, KIND, host="host-0", id=f"late-{at}", text="reset")
         world.hosts.events.append(event)

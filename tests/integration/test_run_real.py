@@ -167,12 +167,14 @@ def test_a_night_in_miniature_is_right_also_if_it_is_killed(
     # Six strikes, less those that the kill cut short.
     assert (ended["outcome"], events | {"hot": events["hot"] > 0}) == (
         "reproduced",
-        {"cold": 0, "hot": True, "fixed": 0},
+        {"cold": 0, "hot": True},
     ), log
     report = pathlib.Path(ended["report"]).with_suffix(".txt").read_text()
-    assert "leaks memory cgroups" in report.splitlines()[0]
+    # A recording that was killed in the hot arm may be too short to tell who creates the cgroups.
+    causes = {"leaks memory cgroups": "mask-unit ", "dying memory cgroups accumulate": "purge"}
+    [change] = [causes[cause] for cause in causes if cause in report.splitlines()[0]]
     assert "1 of 1 host given back" in report
-    assert ended["experiment"]["change"].startswith("mask-unit ")
+    assert ended["experiment"]["change"].startswith(change)
     assert machine.processes() == []
     assert not [path for path in machine.undo.rglob("*") if path.is_file()]
     after = rehearsal_host.take_inventory()

@@ -180,7 +180,11 @@ class Kubelets:
                     if pod["spec"]["nodeName"] in self._names:
                         self._serve(pod)
             except kubernetes_api.KubernetesError as error:
-                if error.code not in (404, 409):  # gone, or changed since it was listed
+                if error.code not in (
+                    0,
+                    404,
+                    409,
+                ):  # no answer in time, gone, or changed since it was listed
                     self.problems.append(f"{error}: {error.why}")
 
     def _serve(self, pod: Object) -> None:
