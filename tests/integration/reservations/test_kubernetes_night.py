@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -66,18 +67,25 @@ def find_home(place: site.Site, node: str) -> pathlib.Path:
     return place.folder / "pods" / str(pod["metadata"]["uid"]) / "data"
 
 
+@pytest.fixture
+def night(place: site.Site, tmp_path: pathlib.Path) -> Iterator[plannednights.Night]:
+    variables = {
+        "KUBECONFIG": str(place.folder / "overnight-reserver"),
+        "OVERNIGHT_AGENT_IMAGE": "overnight",
+    }
+    with contextlib.closing(plannednights.Night(tmp_path, **variables)) as made:
+        yield made
+
+
 @pytest.mark.long
 @pytest.mark.needs_root
 @pytest.mark.needs_perf
 @pytest.mark.timeout(600)
-def test_arms_on_nodes_go_on_with_another_server(place: site.Site, tmp_path: pathlib.Path) -> None:
+def test_arms_on_nodes_go_on_with_another_server(
+    place: site.Site, night: plannednights.Night
+) -> None:
     assert not agent.CONFIG.exists()  # it would decide, not the plan
     before = {name: place.foreign(name) for name in ("node-c", "node-h")}
-    night = plannednights.Night(
-        tmp_path,
-        KUBECONFIG=str(place.folder / "overnight-reserver"),
-        OVERNIGHT_AGENT_IMAGE="overnight",
-    )
     made = night.ask_first("run", night.write_plan(PLAN), "--yes")
     night.wait_for(made, lambda now: [arm["state"] for arm in now["arms"]] == ["running"] * 2)
     assert {held for held in place.ours() if held.startswith("node ")} == {"node node-c", "node node-h"}  # fmt: skip
@@ -106,4 +114,3 @@ def test_arms_on_nodes_go_on_with_another_server(place: site.Site, tmp_path: pat
     place.wait_for_nothing()
     assert {name: place.foreign(name) for name in before} == before
     nodes.wait_until(lambda: not plannednights.list_processes(str(home)), "its agent and tasks have ended")  # fmt: skip
-    night.close()
