@@ -198,7 +198,7 @@ class Arm:
         known = {seen.event for seen in run.occurrences}
         until_us = run.ended_us or self._driver.now_us
         everywhere = {host for arm in now.arms for host in arm.hosts} | {*run.hosts}
-        # To the end itself: what is later is no event of the arm, and the evidence around it is not counted.
+        # The evidence of an arm ends with it, and so do its events; one at that very moment still counts.
         for event in self._hosts.list_events(run.hosts, run.began_us, until_us + 1):
             is_new = event.id not in known
             if not decisions.is_wanted(now.plan, event):
