@@ -36,7 +36,7 @@ def finish(world: World, driven: driver.Driver) -> Investigation:
 
 
 class HangingHosts(investigated.Hosts):
-    """Some tasks never end by themselves, and some fail at once."""
+    """Some tasks never end by themselves, and some fail immediately."""
 
     hangs: tuple[str, TaskKind, str] = ("", TaskKind.AGE, "")  # host, kind, state of kind age
     fails: Mapping[TaskKind, tuple[str, ...]] = {}  # the details, one after the other

@@ -32,9 +32,9 @@ READY, LOG = "rehearsal.ready", "rehearsal.log"
 END_SECONDS = 60.0
 POLL_SECONDS = 0.5
 BASELINE_SECONDS = 8.0  # without the fault
-# Each strike is an event of its own: resets less than 10 s apart are folded into one, and a strike takes one to three
-# seconds until it starves the queue. The driver of the victim resets
-# sooner than after the usual 5 s, so that it does so while the core is saturated.
+# Each strike is a separate event: resets less than 10 s apart are folded into one, and a strike takes one to three
+# seconds to starve the queue. The driver of the victim resets sooner than after the usual 5 s, while the core is
+# still saturated.
 LATE_MS = 1500
 STRIKE_SECONDS, PERIOD_SECONDS = 6.8, 12.5
 # Of the victim's core. Less than in `overnight rehearse`: in the arms without the fault it must survive neighbours.

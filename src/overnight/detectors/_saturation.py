@@ -100,6 +100,11 @@ class Stretch:
         """Whether it was in the kernel while most others, however busy, were not."""
         return self.kernel_percent >= float(_kernel_limit(self.others_kernel_percent))
 
+    def seconds_of_wait(self, event: Event, waited: float) -> float:
+        """Return how much of a wait that ended with the event it covers; less than 0: by how much it misses it."""
+        begin_us = max(self.window.begin_us, event.time_us - waited * SECOND_US)
+        return (min(self.window.end_us, event.time_us) - begin_us) / SECOND_US
+
     def until(self, event: Event) -> Stretch:
         """Return the part before an event: what ran after it did not cause it.
 
@@ -139,8 +144,8 @@ class Saturation:
 def find_saturation(case: cases.Case) -> Saturation:
     """Find the saturated cores around the event; raise MissingError where core usage was not recorded.
 
-    Of a core, the stretch counts that covers most of the wait which the event reports, else the longest that reaches the
-    event: a longer one before it may have another reason.
+    For each core, that is the stretch with most of the wait that the event reports. If it reports none, it is the longest
+    stretch that reaches the event: a longer one before it may have another reason.
     """
     series = require_series(case)
     location = _event_location.find_location(case)
@@ -153,17 +158,12 @@ def find_saturation(case: cases.Case) -> Saturation:
     reach = case.event.time_us - REACH_US
     stretches = _find_stretches(series, event_core=location.core, others_of_event=others)
     waited, _ = _event_location.read_waits(case.event)
-    waiting_us = case.event.time_us - (waited or 0.0) * SECOND_US
-    stretches.sort(
-        key=lambda stretch: (
-            stretch.window.end_us < reach,
-            max(stretch.window.begin_us, waiting_us)
-            - min(stretch.window.end_us, case.event.time_us)
-            if waited
-            else 0,
-            -stretch.seconds,
-        )
-    )
+
+    def rank(stretch: Stretch) -> tuple[bool, float, float]:
+        covered = stretch.seconds_of_wait(case.event, waited) if waited else 0.0
+        return stretch.window.end_us < reach, -covered, -stretch.seconds
+
+    stretches.sort(key=rank)
     first: dict[int, Stretch] = {}
     for stretch in stretches:
         if stretch.window.begin_us <= case.event.time_us + AFTER_US:

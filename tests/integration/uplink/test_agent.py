@@ -112,7 +112,7 @@ def test_recorder_uplink_and_tasks(agent: Agent, server: uplink_server.UplinkSer
     server.wait_for(lambda s: len({t for t, r in s.task_reports if r.state.is_final}) == 4, 100)
     final = {task: report for task, report in server.stored.task_reports if report.state.is_final}
     assert final["w"].state == "done"
-    # An event of this host, such as a pinned core on a busy machine, brings a window of its own.
+    # An event of this host, such as a pinned core on a busy machine, brings its own window.
     assert final["w"].result["sha256"] in server.stored.complete
     assert float(str(final["i"].result["output"]).split()[0]) > 0
     assert final["r"].state == "refused"

@@ -188,7 +188,7 @@ def test_a_level_that_is_not_safe_is_refused(path: pathlib.Path, level: str) -> 
 def test_a_transaction_waits_for_a_program_outside_of_the_queue_and_keeps_it_out(
     where: engine.Database, path: pathlib.Path, name: str
 ) -> None:
-    """From its begin: what it has read must not change before it writes."""
+    """A transaction counts from its begin: its reads must not change before it writes."""
     with where.read():
         pass
     other = sqlite3.connect(path, 0, isolation_level=None, check_same_thread=False)

@@ -62,7 +62,7 @@ def test_an_event_is_as_long_as_its_sightings(home: casebook.Home, count: int, s
     finding = find_event(home.case())
     assert finding.magnitude == {"count": count, "seconds": 4}
     assert finding.window == Window(rings.us(casebook.EVENT_SECOND), until)
-    (fact,) = finding.evidence  # that the event names its core is no evidence of its own
+    (fact,) = finding.evidence  # that the event names its core is not further evidence
     assert (", 3 log lines or sightings" in fact.text) is says
     assert ("log lines or sightings" in fact.text) is says
 
@@ -111,7 +111,7 @@ def test_a_queue_counter_identifies_the_queue_when_the_driver_does_not(home: cas
             {"interface": "eth0"},
             ("eth0 q5", "eth1 q5"),
             ("eth0", 5, 3),
-            id="one of its own",
+            id="its own queue",
         ),
         pytest.param(
             "cpu.core_pinned", {}, ("eth0 q5",), ("", None, None), id="not of the network"

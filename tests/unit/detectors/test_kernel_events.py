@@ -107,7 +107,7 @@ def test_a_kill_seen_only_by_the_counter_is_found(home: evidence.Home) -> None:
 
 
 def test_the_counter_counts_kills_and_not_kills_a_second(home: evidence.Home) -> None:
-    """It is read every ten seconds; three processes were killed at once, and one later."""
+    """It is read every ten seconds; three processes were killed together, and one later."""
     home.signal("vmstat", 10, lambda s: {"": (0, 0, 0, 3 * (s >= AT - 20) + (s >= AT - 9))})
     (finding,) = OOM.look(_reset(home)).findings
     assert finding.magnitude["kills"] == 4

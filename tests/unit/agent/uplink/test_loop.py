@@ -458,7 +458,7 @@ def test_old_tasks_are_forgotten_after_a_report(
 def test_a_credential_that_only_the_server_had_replaced_is_kept(
     ring: uplinks.LiveRing, server: uplink_server.UplinkServer
 ) -> None:
-    """The answer of the rotation was lost: the next one is tried at once, and is the credential from then on."""
+    """The answer of the rotation was lost: the next one is tried immediately, and is the credential from then on."""
     old, fresh = "a" * 43, "b" * 43
     (ring.home / "uplink").mkdir()
     stored = {"credential": old, "next": fresh, "made_us": time.time_ns() // 1000}

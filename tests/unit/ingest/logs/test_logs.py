@@ -247,7 +247,7 @@ def test_each_report_of_a_file_has_a_date_and_tables_of_its_own(tmp_path: pathli
     spans = [(each.begin_us - MIDNIGHT, each.end_us - MIDNIGHT) for each in sysstat.read(file)]
     assert spans == [(-2 * MINUTE_US, -MINUTE_US), (2 * MINUTE_US, 3 * MINUTE_US)]
     assert (file.host, file.damaged) == ("db-7", 0)
-    # Without a date of its own, it has no times.
+    # Without its own date it has no times.
     file = make_file(tmp_path, f"{first}\n{make_sar('yesterday', '00:02:00 CPU', '00:03:00 0')}")
     assert len(list(sysstat.read(file))) == 1
     assert file.damaged == 3

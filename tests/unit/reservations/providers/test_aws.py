@@ -33,7 +33,7 @@ Object = dict[str, Any]
 
 
 class Calls:
-    """Answers each operation as it is told, one after the other, and notes what was asked."""
+    """Answers the operations with the given answers, in order, and records the requests."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = {name: [*given] for name, given in answers.items()}

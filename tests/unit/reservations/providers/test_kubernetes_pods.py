@@ -229,7 +229,7 @@ def test_place_and_facts_of_nodes(labels: dict[str, str], zone: str, kind: str) 
 
 
 class Cluster:
-    """Has one node, and answers for its NodeClaim as it is told."""
+    """Has one node, and answers a request for its NodeClaim as configured."""
 
     def __init__(self, owner: str, claim: Object | None = None, code: int = 0) -> None:
         owners = [{"kind": "Other", "name": "x"}, {"kind": owner, "name": "claim-1"}]

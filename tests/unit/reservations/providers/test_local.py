@@ -161,7 +161,7 @@ def test_a_recorder_is_known_by_its_command(words: str, is_recorder: bool) -> No
         (0.1, {}, True),
         (0.09, {}, False),
         (1.0, {"pid": _local_processes.KERNEL}, False),
-        (1.0, {"pid": 40}, False),  # a process of its own, in a session of another
+        (1.0, {"pid": 40}, False),  # its own process, in another session
         (1.0, {"session": 40}, False),
     ],
 )
@@ -184,7 +184,7 @@ def test_the_time_of_a_process_is_that_of_its_program_and_of_the_kernel() -> Non
 def test_what_a_reservation_started_is_its_own_and_the_rest_is_foreign(
     here: local.Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A recorder runs in a session of its own, and its children may not have its environment."""
+    """A recorder runs in its own session, and its children may not have its environment."""
     own, looks = lease(), [0, 9 * _local_processes.TICK]
     started = process(50, 0, session=40)
 
